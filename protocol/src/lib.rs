@@ -1,0 +1,38 @@
+//! The records and messages of Volvox. Everything here is pure: values, their rules, their two
+//! encodings (JSON for consumers, postcard for disk and mesh) and the state tables.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`id`], [`time`], [`tag`], [`limits`] | identifiers, times, modification tags, every limit |
+//! | [`validate`] | `Valid<T>`: a value that exists is valid |
+//! | [`action`], [`egress`], [`definition`] | what to run, what it may reach, everything around it |
+//! | [`desired_lrp`], [`deployment`], [`task`] | what consumers ask for, and the record of it |
+//! | [`actual_lrp`] | one instance of an LRP, as the board knows it |
+//! | [`container`], [`cell`] | what a machine holds and what it says of itself |
+//! | [`event`], [`request`] | what subscribers see; what cells and coordinator say to each other |
+//! | [`wire`] | frames, versions and decoding that does not trust its input |
+//! | [`tables`] | the state tables, one `match` each, mirrored in `docs/tables` |
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+mod record;
+
+pub mod action;
+pub mod actual_lrp;
+pub mod cell;
+pub mod container;
+pub mod definition;
+pub mod deployment;
+pub mod desired_lrp;
+pub mod egress;
+pub mod event;
+pub mod id;
+pub mod limits;
+pub mod request;
+pub mod tables;
+pub mod tag;
+pub mod task;
+pub mod time;
+pub mod validate;
+pub mod wire;

@@ -1,0 +1,53 @@
+//! Every limit on what may be said, in one place. Each refusal names its limit.
+
+/// Bytes in an identifier.
+pub const ID_BYTES: usize = 255;
+/// Bytes in one JSON request body. A definition with the largest routes, files and annotation
+/// fits with room to spare.
+pub const JSON_BYTES: usize = 4 << 20;
+/// Bytes in one binary frame between agent and coordinator.
+pub const FRAME_BYTES: usize = 4 << 20;
+/// Nesting of actions. Diego's own trees are five deep.
+pub const ACTION_DEPTH: usize = 16;
+/// Actions in one tree.
+pub const ACTION_COUNT: usize = 256;
+/// Instances of one LRP.
+pub const INSTANCES: u32 = 100_000;
+/// Bytes in an annotation.
+pub const ANNOTATION_BYTES: usize = 10_240;
+/// Bytes in all the values of the routes together.
+pub const ROUTES_BYTES: usize = 131_072;
+/// Bytes in all the volume-mounted files together.
+pub const MOUNTED_FILES_BYTES: usize = 1 << 20;
+/// Bytes in a text that has no limit of its own: a path, a URL, a log source.
+pub const TEXT_BYTES: usize = 4_096;
+/// Bytes in an argument or the value of an environment variable.
+pub const ARGUMENT_BYTES: usize = 131_072;
+/// Arguments of one run action.
+pub const ARGUMENTS: usize = 4_096;
+/// Environment variables of one container or action.
+pub const ENVIRONMENT: usize = 4_096;
+/// Ports that one container exposes.
+pub const PORTS: usize = 256;
+/// Egress rules of one container.
+pub const EGRESS_RULES: usize = 4_096;
+/// Destinations of one egress rule, comma lists counted out.
+pub const DESTINATIONS: usize = 4_096;
+/// Entries of every other list or map: layers, sidecars, mounts, checks, tags, files.
+pub const ENTRIES: usize = 256;
+/// Bytes of a stored crash reason, placement error, failure or rejection reason.
+pub const REASON_BYTES: usize = 1_024;
+/// Bytes of a task's result.
+pub const RESULT_BYTES: usize = 51_200;
+/// Nesting of brackets in the value of a route: half of what JSON readers commonly take.
+pub const ROUTE_DEPTH: usize = 64;
+/// Megabytes of memory or disk, one pebibyte: sums of a few still fit where Diego's clients put them.
+pub const MEGABYTES: u32 = 1 << 30;
+/// Processes of one container: the most that Linux can count.
+pub const PIDS: u32 = 1 << 22;
+/// Share of the processors.
+pub const CPU_WEIGHT: u32 = 1_024;
+/// Milliseconds of a timeout or an interval: a year.
+pub const SPAN_MS: u64 = 366 * 24 * 60 * 60 * 1_000;
+/// The largest port.
+pub const PORT: u32 = 65_535;
