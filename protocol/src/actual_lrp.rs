@@ -621,8 +621,7 @@ mod tests {
         let [run, unclaimed, claimed, crashed] = &states[..] else { panic!("four states") };
         let evacuating = of(Presence::Evacuating, run);
         let suspect = of(Presence::Suspect, run);
-        for (ordinary, wins) in
-            [(run, true), (crashed, true), (unclaimed, false), (claimed, false)]
+        for (ordinary, wins) in [(run, true), (crashed, true), (unclaimed, false), (claimed, false)]
         {
             let ordinary = of(Presence::Ordinary, ordinary);
             let group = LrpGroup::fold([&ordinary, &evacuating]);

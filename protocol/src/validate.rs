@@ -101,7 +101,11 @@ impl<T: Validate> Valid<T> {
     pub fn new(value: T) -> Result<Self, Invalid> {
         let mut checker = Checker::default();
         value.check(&mut checker);
-        if checker.complaints.is_empty() { Ok(Valid(value)) } else { Err(Invalid(checker.complaints)) }
+        if checker.complaints.is_empty() {
+            Ok(Valid(value))
+        } else {
+            Err(Invalid(checker.complaints))
+        }
     }
 }
 

@@ -1,0 +1,93 @@
+//! Smaller views of a desired LRP, for readers that need less.
+
+use crate::definition::{LrpDefinition, Routes};
+use crate::id::{Domain, ProcessGuid};
+use crate::record::record;
+use crate::tag::Epoch;
+
+use super::DesiredLrp;
+
+record! {
+    /// What placing an LRP needs to know. Key, resources and tag stand flat, as in Diego.
+    pub struct DesiredLrpSchedulingInfo {
+        /// Which process.
+        process_guid: ProcessGuid = "process_guid" required,
+        /// Whose it is.
+        domain: Domain = "domain" required,
+        /// Whose log it is.
+        log_guid: String = "log_guid" always,
+        /// The consumer's note.
+        annotation: String = "annotation" always,
+        /// How many.
+        instances: u32 = "instances" always,
+        /// Memory.
+        memory_mb: u32 = "memory_mb" always,
+        /// Disk.
+        disk_mb: u32 = "disk_mb" always,
+        /// The root file system.
+        rootfs: String = "rootfs" always,
+        /// Processes.
+        max_pids: u32 = "max_pids" always,
+        /// What the routers are told.
+        routes: Routes = "routes" always,
+        /// The record's life.
+        epoch: Epoch = "epoch" always,
+        /// The record's version in that life.
+        index: u32 = "index" always,
+        /// The volumes it needs.
+        volume_placement: Option<VolumePlacement> = "volume_placement" omit,
+        /// Tags that the cell must have.
+        placement_tags: Vec<String> = "placement_tags" omit,
+    }
+}
+
+record! {
+    /// The volumes that a cell must be able to mount.
+    #[derive(Default)]
+    pub struct VolumePlacement {
+        /// The drivers, each once.
+        driver_names: Vec<String> = "driver_names" always,
+    }
+}
+
+impl From<&DesiredLrp> for DesiredLrpSchedulingInfo {
+    fn from(lrp: &DesiredLrp) -> Self {
+        let definition = &lrp.definition;
+        DesiredLrpSchedulingInfo {
+            process_guid: lrp.process_guid.clone(),
+            domain: lrp.domain.clone(),
+            log_guid: definition.log_guid.clone(),
+            annotation: lrp.annotation.clone(),
+            instances: lrp.instances,
+            memory_mb: definition.memory_mb,
+            disk_mb: definition.disk_mb,
+            rootfs: definition.rootfs.clone(),
+            max_pids: definition.max_pids,
+            routes: lrp.routes.clone(),
+            epoch: lrp.modification_tag.epoch,
+            index: lrp.modification_tag.index,
+            volume_placement: Some(VolumePlacement { driver_names: definition.volume_drivers() }),
+            placement_tags: definition.placement_tags.clone(),
+        }
+    }
+}
+
+/// The LRP with only those fields filled that routing needs: everything else is empty.
+pub fn routing_info(lrp: &DesiredLrp) -> DesiredLrp {
+    DesiredLrp {
+        process_guid: lrp.process_guid.clone(),
+        domain: lrp.domain.clone(),
+        instances: lrp.instances,
+        routes: lrp.routes.clone(),
+        annotation: String::new(),
+        metric_tags: lrp.metric_tags.clone(),
+        update_strategy: Default::default(),
+        modification_tag: lrp.modification_tag,
+        definition_id: None,
+        previous_definition_id: None,
+        definition: LrpDefinition {
+            log_guid: lrp.definition.log_guid.clone(),
+            ..LrpDefinition::default()
+        },
+    }
+}
