@@ -1,0 +1,36 @@
+//! `volvox-bench [GROUP]`: measures, prints, writes `bench-results.json`.
+
+use std::path::Path;
+
+mod board;
+
+use volvox_bench::figures::Figures;
+
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark talks to a person")]
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut figures = Figures::default();
+    match words[..] {
+        [] | ["board"] => board::run(&mut figures)?,
+        ["board-at-rest", folder] => return board::at_rest(Path::new(folder)),
+        ["-h" | "--help"] => {
+            println!(
+                "Measures every figure that Volvox claims, and writes bench-results.json.\n\n\
+                 Usage: volvox-bench [GROUP]\n\nGroups:\n  board   the BBS and its store\n\n\
+                 Examples:\n  make bench\n  make bench ONLY=board"
+            );
+            return Ok(());
+        }
+        _ => {
+            eprintln!(
+                "volvox-bench: there is no group {:?}; the groups are: board",
+                words.join(" ")
+            );
+            std::process::exit(2);
+        }
+    }
+    figures.write(Path::new("bench-results.json"))?;
+    println!("written to bench-results.json");
+    Ok(())
+}

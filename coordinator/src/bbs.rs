@@ -1,0 +1,15 @@
+//! The BBS: every rule about LRPs, tasks, domains, evacuation, suspects and convergence, and the
+//! store that makes its decisions last.
+//!
+//! [`logic`] decides: `(state, now, command) → changes + events + effects | rejection`, a plain
+//! function. [`driver`] does: one writer takes commands in batches, applies them, commits their
+//! changes in one transaction of the [`store`], then publishes them to the [`view`], answers, and
+//! hands out events and effects. Whoever reads, reads a view: never the board, never SQLite.
+
+pub mod command;
+pub mod driver;
+pub mod logic;
+pub mod settings;
+pub mod state;
+pub mod store;
+pub mod view;

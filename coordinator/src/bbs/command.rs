@@ -1,0 +1,195 @@
+//! What goes into the board and what comes out of it.
+//!
+//! A command brings everything it needs: the time, and the randomness for new ids, come with it.
+//! What comes out is data: the driver commits the changes, publishes the events and carries out
+//! the effects, in that order.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
+use volvox_protocol::cell::CellPresence;
+use volvox_protocol::deployment::LrpDeployment;
+use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
+use volvox_protocol::event::Event;
+use volvox_protocol::id::{CellId, DefinitionId, Domain, ProcessGuid, TaskGuid};
+use volvox_protocol::request::{CellRequest, LrpStart, Rejection, TaskStart};
+use volvox_protocol::task::{Task, TaskDefinition};
+use volvox_protocol::time::Timestamp;
+use volvox_protocol::validate::Valid;
+
+/// An order to the board.
+#[derive(Debug, Clone)]
+pub enum Command {
+    /// The consumer's desired state of this domain is complete and current, for so long
+    /// ([`Duration::ZERO`]: for ever).
+    UpsertDomain(Domain, Duration),
+    /// Run this.
+    DesireLrp(Box<Valid<DesiredLrp>>),
+    /// Change what may change without a restart.
+    UpdateDesiredLrp(ProcessGuid, Box<Valid<DesiredLrpUpdate>>),
+    /// Stop running this.
+    RemoveDesiredLrp(ProcessGuid),
+    /// A cell reports.
+    Cell(Valid<CellRequest>),
+    /// The auction could not place this instance, for this reason.
+    FailLrp(LrpKey, Box<str>),
+    /// Remove this record, whatever holds it.
+    RemoveLrp(LrpKey),
+    /// Stop this instance; what is desired stays, so another takes its place.
+    RetireLrp(LrpKey),
+    /// Run this once.
+    DesireTask(TaskGuid, Domain, Box<Valid<TaskDefinition>>),
+    /// Do not run this task, or stop it.
+    CancelTask(TaskGuid),
+    /// Give this task up, for this reason.
+    FailTask(TaskGuid, Box<str>),
+    /// The auction could not place this task, for this reason.
+    RejectTask(TaskGuid, Box<str>),
+    /// Somebody takes it on to tell the consumer that this task has ended.
+    ResolvingTask(TaskGuid),
+    /// The consumer knows: forget this task.
+    DeleteTask(TaskGuid),
+    /// This cell has joined or left the mesh.
+    CellPresence(CellId, CellPresence),
+    /// Every cell that is there has been heard: those that have not been are missing.
+    CellsSettled,
+    /// Do what is due.
+    ConvergeDue,
+    /// Look at everything, find what is due, do it: the safety net under the agenda.
+    ConvergeAll,
+}
+
+/// The answer to a command that was carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// Done, or there was nothing to do.
+    Done,
+    /// Whether the calling cell shall run the task: true only for the call that started it.
+    ShouldStart(bool),
+    /// Whether the evacuating cell shall leave the container running.
+    KeepContainer(bool),
+    /// What convergence found.
+    Converged(Report),
+}
+
+/// What one run of convergence found and did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Things that were due and were dealt with.
+    pub findings: usize,
+    /// Entries of the agenda that did not agree with the records: each is a bug, mended.
+    pub healed: usize,
+}
+
+/// Everything that follows from one command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The answer for the caller.
+    pub reply: Reply,
+    /// What changed, in order. The store commits these, the view applies them.
+    pub changes: Vec<Change>,
+    /// What subscribers are told, in order.
+    pub events: Vec<Event>,
+    /// What is to be done outside. May be lost in a crash: convergence asks again.
+    pub effects: Vec<Effect>,
+}
+
+/// An order to the driver, carried out after the commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Find cells for these.
+    RequestAuction(Vec<LrpStart>, Vec<TaskStart>),
+    /// Tell the cell to stop this instance.
+    StopInstance(LrpKey, InstanceKey),
+    /// Tell the cell that the routes or tags of this instance changed.
+    UpdateInstance(LrpKey, InstanceKey),
+    /// Tell the cell to delete this task's container.
+    CancelTask(CellId, TaskGuid),
+    /// Tell the consumer that this task has ended: resolve it, call its URL, delete it.
+    CallBack(Arc<Task>),
+}
+
+/// Where the store keeps a record. Given by the board in rising order and never again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RowId(pub u64);
+
+/// How long a domain is fresh.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct DomainRecord {
+    /// The domain.
+    pub domain: Domain,
+    /// When its freshness ends; [`Timestamp::NEVER`] for never.
+    pub expires_at: Timestamp,
+}
+
+/// What convergence looks at as one: an index of a process, a task, a domain.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// A domain.
+    Domain(Domain),
+    /// All the records of one index of one definition.
+    Index(ProcessGuid, DefinitionId, u32),
+    /// A task.
+    Task(TaskGuid),
+}
+
+/// One step from a state of the board to the next. Swapping before and after undoes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// A domain record.
+    Domain(RowId, Option<DomainRecord>, Option<DomainRecord>),
+    /// A deployment.
+    Deployment(RowId, Option<Arc<LrpDeployment>>, Option<Arc<LrpDeployment>>),
+    /// An instance record. Its presence may change, the rest of its key may not.
+    Actual(RowId, Option<Arc<ActualLrp>>, Option<Arc<ActualLrp>>),
+    /// A task.
+    Task(RowId, Option<Arc<Task>>, Option<Arc<Task>>),
+    /// What the mesh says of a cell. Not stored: a new coordinator listens anew.
+    Presence(CellId, Option<CellPresence>, Option<CellPresence>),
+    /// Whether the mesh has been heard out. Not stored.
+    Settled(Heard, Heard),
+    /// When something was last asked of the outside. Not stored: a new coordinator asks again.
+    Asked(Subject, Option<Timestamp>, Option<Timestamp>),
+}
+
+/// How much of the mesh the board has heard.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Heard {
+    /// A cell that was not mentioned may still be there.
+    #[default]
+    Some,
+    /// A cell that was not mentioned is missing.
+    All,
+}
+
+impl Change {
+    /// The step back.
+    #[must_use]
+    pub fn inverse(self) -> Self {
+        match self {
+            Change::Domain(row, before, after) => Change::Domain(row, after, before),
+            Change::Deployment(row, before, after) => Change::Deployment(row, after, before),
+            Change::Actual(row, before, after) => Change::Actual(row, after, before),
+            Change::Task(row, before, after) => Change::Task(row, after, before),
+            Change::Presence(cell, before, after) => Change::Presence(cell, after, before),
+            Change::Settled(before, after) => Change::Settled(after, before),
+            Change::Asked(subject, before, after) => Change::Asked(subject, after, before),
+        }
+    }
+
+    /// Whether the store has to keep it.
+    pub const fn is_stored(&self) -> bool {
+        match self {
+            Change::Domain(..) | Change::Deployment(..) | Change::Actual(..) | Change::Task(..) => {
+                true
+            }
+            Change::Presence(..) | Change::Settled(..) | Change::Asked(..) => false,
+        }
+    }
+}
+
+/// What the board says to a command.
+pub type Verdict = Result<Outcome, Rejection>;

@@ -1,0 +1,360 @@
+//! The single writer: queue → logic → store → view → events and effects → replies.
+//!
+//! One thread owns the board and the database. It takes whatever has queued up, applies it
+//! command by command, commits all changes in one transaction, and only then shows, tells and
+//! answers. When a commit fails, none of the batch has happened: the board steps back, every
+//! caller of the batch is told, and the next batch is tried as if nothing had been.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::oneshot;
+use tracing::{error, info, warn};
+use volvox_protocol::event::Event;
+use volvox_protocol::request::Rejection;
+use volvox_protocol::time::Timestamp;
+
+use super::command::{Change, Command, Effect, Outcome, Reply};
+use super::logic::Board;
+use super::settings::Settings;
+use super::store::{DATABASE, LoadReport, Store, StoreError, backup};
+use super::view::View;
+
+/// Commands that may wait. More are refused: a caller that hears "busy" can tell its own caller.
+const QUEUE: usize = 8_192;
+/// Commands in one transaction. More only make the first of them wait longer.
+const BATCH: usize = 1_024;
+
+/// Why a call to the board did not succeed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CallError {
+    /// The board said no. Nothing has changed.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// The change could not be saved, so it did not happen. It may be tried again.
+    #[error(transparent)]
+    Store(#[from] Arc<StoreError>),
+    /// Too many calls are waiting. Nothing has happened; try again in a moment.
+    #[error("the board is busy: {QUEUE} calls are waiting already")]
+    Busy,
+    /// The board has been closed. Whether the change happened before that is not known.
+    #[error("the board has been closed")]
+    Closed,
+}
+
+/// Where events and effects go after their commit. Called by the writer: it must not wait.
+pub trait Outlet: Send + 'static {
+    /// Subscribers are to be told, in this order.
+    fn tell(&mut self, events: Vec<Event>);
+    /// The outside is asked to do this, in this order.
+    fn ask(&mut self, effects: Vec<Effect>);
+}
+
+/// For those who want to hear nothing.
+impl Outlet for () {
+    fn tell(&mut self, _: Vec<Event>) {}
+    fn ask(&mut self, _: Vec<Effect>) {}
+}
+
+/// Who makes convergence run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Converge {
+    /// The writer: what is due when it is due, and everything at this interval.
+    Itself(Duration),
+    /// Whoever sends the commands.
+    WhenTold,
+}
+
+impl Default for Converge {
+    fn default() -> Self {
+        Converge::Itself(Duration::from_secs(300))
+    }
+}
+
+/// A board at work. Clones are handles on the same one; it closes when the last is dropped.
+#[derive(Debug, Clone)]
+pub struct Bbs {
+    queue: SyncSender<Job>,
+    view: View,
+    database: PathBuf,
+    report: Arc<LoadReport>,
+    // Declared after the queue: dropping the last handle closes the queue, then waits here until
+    // the writer has finished what was in it.
+    _writer: Arc<Writer>,
+}
+
+#[derive(Debug)]
+struct Job {
+    command: Command,
+    reply: oneshot::Sender<Result<Reply, CallError>>,
+}
+
+/// Joins the writer's thread when dropped.
+#[derive(Debug)]
+struct Writer(Option<JoinHandle<()>>);
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take()
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            error!("the board's writer has panicked");
+        }
+    }
+}
+
+impl Bbs {
+    /// Opens the board in a data folder, makes it if there is none, and sets it to work.
+    pub fn open(
+        folder: &Path,
+        settings: Settings,
+        converge: Converge,
+        outlet: impl Outlet,
+    ) -> Result<Self, StoreError> {
+        let mut store = Store::open(folder)?;
+        let mut clock = Clock::default();
+        let (board, report) = store.load(settings, clock.now())?;
+        let view = View::new(board.records().clone());
+        let (queue, jobs) = sync_channel(QUEUE);
+        let writer = Loop {
+            board,
+            store,
+            view: view.clone(),
+            outlet: Box::new(outlet),
+            clock,
+            converge,
+            next_full_pass: None,
+        };
+        let thread = std::thread::Builder::new()
+            .name("board".to_owned())
+            .spawn(move || writer.run(&jobs))
+            .map_err(|error| StoreError::Open {
+                doing: "start the writer for",
+                path: folder.to_owned(),
+                reason: error.to_string(),
+            })?;
+        Ok(Bbs {
+            queue,
+            view,
+            database: folder.join(DATABASE),
+            report: Arc::new(report),
+            _writer: Arc::new(Writer(Some(thread))),
+        })
+    }
+
+    /// Queues a command. The answer comes when its changes are on the disk.
+    pub fn send(
+        &self,
+        command: Command,
+    ) -> Result<oneshot::Receiver<Result<Reply, CallError>>, CallError> {
+        let (reply, answer) = oneshot::channel();
+        match self.queue.try_send(Job { command, reply }) {
+            Ok(()) => Ok(answer),
+            Err(TrySendError::Full(_)) => Err(CallError::Busy),
+            Err(TrySendError::Disconnected(_)) => Err(CallError::Closed),
+        }
+    }
+
+    /// Has a command carried out and waits for the answer, on a thread that may wait.
+    pub fn call(&self, command: Command) -> Result<Reply, CallError> {
+        self.send(command)?.blocking_recv().unwrap_or(Err(CallError::Closed))
+    }
+
+    /// Has a command carried out and waits for the answer, in a task.
+    pub async fn ask(&self, command: Command) -> Result<Reply, CallError> {
+        self.send(command)?.await.unwrap_or(Err(CallError::Closed))
+    }
+
+    /// What readers read.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// What was found when the board was opened.
+    pub fn load_report(&self) -> &LoadReport {
+        &self.report
+    }
+
+    /// Copies the database to a new file while the board goes on working. Takes as long as the
+    /// copying takes.
+    pub fn backup(&self, to: &Path) -> Result<(), StoreError> {
+        backup::backup(&self.database, to)
+    }
+}
+
+/// The writer's thread.
+struct Loop {
+    board: Board,
+    store: Store,
+    view: View,
+    outlet: Box<dyn Outlet>,
+    clock: Clock,
+    converge: Converge,
+    next_full_pass: Option<Timestamp>,
+}
+
+/// What came of one command, until the batch is committed.
+struct Answer {
+    reply: Option<oneshot::Sender<Result<Reply, CallError>>>,
+    result: Result<Reply, CallError>,
+}
+
+impl Loop {
+    fn run(mut self, jobs: &Receiver<Job>) {
+        loop {
+            let first = match jobs.recv_timeout(self.patience()) {
+                Ok(job) => Some(job),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            let batch: Vec<Job> = first.into_iter().chain(jobs.try_iter()).take(BATCH).collect();
+            self.step(batch);
+        }
+        info!("the board is closed");
+    }
+
+    /// How long there is nothing to do of our own accord.
+    fn patience(&mut self) -> Duration {
+        const AT_MOST: Duration = Duration::from_secs(60);
+        let Converge::Itself(interval) = self.converge else { return AT_MOST };
+        let now = self.clock.now();
+        let full_pass = *self.next_full_pass.get_or_insert(now + interval);
+        let due = self.board.next_deadline().map_or(full_pass, |due| due.min(full_pass));
+        due.since(now).min(AT_MOST)
+    }
+
+    /// What is due of our own accord.
+    fn own_command(&mut self, now: Timestamp) -> Option<Command> {
+        let Converge::Itself(interval) = self.converge else { return None };
+        if self.next_full_pass.is_some_and(|at| at <= now) {
+            self.next_full_pass = Some(now + interval);
+            return Some(Command::ConvergeAll);
+        }
+        self.board.next_deadline().filter(|at| *at <= now).map(|_| Command::ConvergeDue)
+    }
+
+    /// One batch: all of it or nothing of it.
+    fn step(&mut self, batch: Vec<Job>) {
+        let now = self.clock.now();
+        if !self.store.is_usable() && !self.recover(now) {
+            let error = Arc::new(StoreError::Commit {
+                reason: "the database could not be opened again; see the log".to_owned(),
+            });
+            for job in batch {
+                let _ = job.reply.send(Err(CallError::Store(Arc::clone(&error))));
+            }
+            return;
+        }
+        let mut answers: Vec<Answer> = Vec::with_capacity(batch.len() + 1);
+        let mut changes: Vec<Change> = Vec::new();
+        let mut events: Vec<Event> = Vec::new();
+        let mut effects: Vec<Effect> = Vec::new();
+        let own = self.own_command(now).map(|command| (command, None));
+        let jobs = batch.into_iter().map(|job| (job.command, Some(job.reply)));
+        for (command, reply) in own.into_iter().chain(jobs) {
+            let result = match self.board.apply(now, self.clock.random(), command) {
+                Ok(outcome) => {
+                    let Outcome { reply, changes: more, events: tell, effects: ask } = outcome;
+                    changes.extend(more);
+                    events.extend(tell);
+                    effects.extend(ask);
+                    if let Reply::Converged(found) = &reply
+                        && found.healed > 0
+                    {
+                        warn!(healed = found.healed, "the agenda did not agree with the records");
+                    }
+                    Ok(reply)
+                }
+                Err(rejection) => Err(CallError::Rejected(rejection)),
+            };
+            answers.push(Answer { reply, result });
+        }
+        match self.store.commit(&changes) {
+            Ok(()) => {
+                self.view.publish(&changes);
+                if !events.is_empty() {
+                    self.outlet.tell(events);
+                }
+                if !effects.is_empty() {
+                    self.outlet.ask(effects);
+                }
+            }
+            Err(error) => {
+                error!(%error, commands = answers.len(), "a batch was not saved");
+                self.board.undo(now, changes.into_iter());
+                let error = Arc::new(error);
+                // What was refused was refused whatever became of the rest.
+                for answer in &mut answers {
+                    if answer.result.is_ok() {
+                        answer.result = Err(CallError::Store(Arc::clone(&error)));
+                    }
+                }
+            }
+        }
+        for Answer { reply, result } in answers {
+            // A caller that no longer waits is no reason to stop.
+            if let Some(reply) = reply {
+                let _ = reply.send(result);
+            }
+        }
+    }
+
+    /// Opens the database again and reads everything back: the connection had become unusable,
+    /// so what it last did is not known.
+    fn recover(&mut self, now: Timestamp) -> bool {
+        let reread = self.store.reopen().and_then(|()| {
+            let settings = self.board.settings().clone();
+            self.store.load(settings, now)
+        });
+        match reread {
+            Ok((mut board, _)) => {
+                std::mem::swap(&mut self.board, &mut board);
+                self.board.listen_on(now, board);
+                self.view.replace(self.board.records().clone());
+                warn!("the database was opened again");
+                true
+            }
+            Err(error) => {
+                error!(%error, "the database cannot be opened again");
+                false
+            }
+        }
+    }
+}
+
+/// Tells the time, never backwards, and gives out randomness: what pure code is told.
+#[derive(Debug)]
+struct Clock {
+    last: Timestamp,
+    random: u64,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        // Without the system's randomness ids are still distinct by time, only guessable.
+        let random = getrandom::u64().unwrap_or_else(|_| system_time().as_nanos());
+        Clock { last: Timestamp::ZERO, random }
+    }
+}
+
+impl Clock {
+    fn now(&mut self) -> Timestamp {
+        self.last = self.last.max(system_time());
+        self.last
+    }
+
+    fn random(&mut self) -> u64 {
+        // An odd step visits every value once; the board stirs it.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15 ^ 0x55aa_0000_0000_0000);
+        self.random
+    }
+}
+
+fn system_time() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}

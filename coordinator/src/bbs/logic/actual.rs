@@ -1,0 +1,353 @@
+//! Claim, start, crash, fail, remove, retire: the life of an ordinary record. What is allowed is
+//! `tables/bbs_transition.rs`; where a suspect record stands at the index, `suspect.rs` has the
+//! first word.
+
+use std::sync::Arc;
+
+use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpKey, LrpState, Presence, Running};
+use volvox_protocol::event::{Crash, Event};
+use volvox_protocol::id::Domain;
+use volvox_protocol::request::Rejection;
+use volvox_protocol::tables::Whose;
+use volvox_protocol::tables::bbs_transition::{LrpRequest, RecordView, Transition, bbs_transition};
+use volvox_protocol::tables::crash::CrashOutcome;
+
+use super::instance_name;
+use super::turn::{Index, Turn, group_of, reason};
+use crate::bbs::command::{Effect, Reply, Subject};
+use crate::bbs::state::Slot;
+
+/// How the table sees a record, from the caller's place.
+fn view(slot: Option<&Slot>, caller: Option<&InstanceKey>) -> RecordView {
+    let Some(slot) = slot else { return RecordView::Missing };
+    let whose = |holder: &InstanceKey| {
+        if caller == Some(holder) { Whose::Ours } else { Whose::Theirs }
+    };
+    match &slot.lrp.state {
+        LrpState::Unclaimed { .. } => RecordView::Unclaimed,
+        LrpState::Claimed(holder) => RecordView::Claimed(whose(holder)),
+        LrpState::Running(holder, _) => RecordView::Running(whose(holder)),
+        LrpState::Crashed => RecordView::Crashed,
+    }
+}
+
+/// How a rejection tells what the record is instead.
+pub(super) fn standing(slot: Option<&Slot>) -> String {
+    let Some(slot) = slot else { return "missing".to_owned() };
+    match slot.lrp.instance() {
+        Some(instance) => format!(
+            "{} by instance {} on cell {}",
+            slot.lrp.state.name(),
+            instance.instance_guid,
+            instance.cell_id
+        ),
+        None => slot.lrp.state.name().to_owned(),
+    }
+}
+
+fn not_found(key: &LrpKey) -> Rejection {
+    Rejection::NotFound(instance_name(&key.process_guid, key.index))
+}
+
+impl Turn<'_> {
+    pub(super) fn claim_lrp(
+        &mut self,
+        key: &LrpKey,
+        instance: InstanceKey,
+    ) -> Result<Reply, Rejection> {
+        let at = self.index(key);
+        if at.suspect_of(&instance).is_some() {
+            return Ok(Reply::Done);
+        }
+        let slot = at.ordinary.as_ref();
+        match (bbs_transition(view(slot, Some(&instance)), LrpRequest::Claim), slot) {
+            (Transition::Apply | Transition::Create, Some(slot)) => {
+                let mut lrp = self.next_version(&slot.lrp);
+                lrp.state = LrpState::Claimed(self.shared(instance));
+                let lrp = self.change(slot, lrp);
+                self.group_changed(&at, slot, &lrp);
+                Ok(Reply::Done)
+            }
+            (Transition::Nothing, _) => Ok(Reply::Done),
+            (Transition::Refuse, _) => Err(Rejection::CannotClaim(standing(slot))),
+            (Transition::Apply | Transition::Create, None) | (Transition::NotFound, _) => {
+                Err(not_found(key))
+            }
+        }
+    }
+
+    pub(super) fn start_lrp(
+        &mut self,
+        key: &LrpKey,
+        instance: InstanceKey,
+        running: Arc<Running>,
+    ) -> Result<Reply, Rejection> {
+        let at = self.index(key);
+        if at.suspect_of(&instance).is_some() {
+            return self.start_by_suspect(&at);
+        }
+        let slot = at.ordinary.as_ref();
+        if let Some(domain) = self.domain_of(key, slot).filter(|domain| *domain != key.domain) {
+            let known = format!("of domain {domain:?}, not {:?}", key.domain);
+            return Err(Rejection::CannotStart(known));
+        }
+        match (bbs_transition(view(slot, Some(&instance)), LrpRequest::Start), slot) {
+            (Transition::Apply, Some(slot)) => {
+                let same = slot.lrp.is_held_by(&instance) && slot.lrp.running() == Some(&running);
+                if !same {
+                    let mut lrp = self.next_version(&slot.lrp);
+                    let instance = match slot.lrp.instance() {
+                        Some(known) if *known == instance => known.clone(),
+                        Some(_) | None => self.shared(instance),
+                    };
+                    lrp.state = LrpState::Running(instance, running);
+                    let lrp = self.change(slot, lrp);
+                    self.group_started(&at, slot, &lrp);
+                }
+            }
+            (Transition::Create | Transition::Apply, _) => {
+                let state = LrpState::Running(self.shared(instance), running);
+                let lrp = self.unheard_of(key, &at, state);
+                let lrp = self.create(lrp);
+                self.emit(Event::GroupCreated(group_of(&lrp)));
+            }
+            (Transition::Nothing, _) => {}
+            (Transition::Refuse, _) => return Err(Rejection::CannotStart(standing(slot))),
+            (Transition::NotFound, _) => return Err(not_found(key)),
+        }
+        self.drop_stand_ins(&at);
+        Ok(Reply::Done)
+    }
+
+    /// What runs needs nobody to stand in for it.
+    fn drop_stand_ins(&mut self, at: &Index) {
+        if let Some(slot) = &at.evacuating {
+            self.remove(slot);
+            self.emit(Event::GroupRemoved(group_of(&slot.lrp)));
+        }
+        if let Some(slot) = &at.suspect {
+            self.remove_suspect(slot);
+        }
+    }
+
+    pub(super) fn crash_lrp(
+        &mut self,
+        key: &LrpKey,
+        instance: &InstanceKey,
+        why: &str,
+    ) -> Result<Reply, Rejection> {
+        let at = self.index(key);
+        if let Some(slot) = at.suspect_of(instance) {
+            self.suspect_crashed(&at, slot);
+            return Ok(Reply::Done);
+        }
+        self.crash_ordinary(key, &at, instance, why)
+    }
+
+    /// The crash dance: restart at once while the count is small, else wait.
+    pub(super) fn crash_ordinary(
+        &mut self,
+        key: &LrpKey,
+        at: &Index,
+        instance: &InstanceKey,
+        why: &str,
+    ) -> Result<Reply, Rejection> {
+        let slot = at.ordinary.as_ref();
+        match bbs_transition(view(slot, Some(instance)), LrpRequest::Crash) {
+            Transition::Apply | Transition::Create => {}
+            Transition::Nothing => return Ok(Reply::Done),
+            Transition::NotFound => return Err(not_found(key)),
+            Transition::Refuse => return Err(Rejection::CannotCrash(standing(slot))),
+        }
+        let running = slot.filter(|slot| slot.lrp.state.is_running());
+        let ran_for = running.map(|slot| self.now.since(slot.lrp.since));
+        let before = slot.map_or(0, |slot| slot.lrp.crash_count);
+        let (count, outcome) = self.board.settings.crash_policy.crash(before, ran_for);
+        // The suspect still serves, so its replacement need not hurry: it waits for convergence.
+        let outcome = if at.suspect.is_some() { CrashOutcome::Wait } else { outcome };
+
+        let crash = Crash {
+            key: LrpKey { definition_id: Some(at.definition.clone()), ..key.clone() },
+            instance: instance.clone(),
+            crash_count: count,
+            crash_reason: reason(why),
+            since: self.now,
+        };
+        self.emit(Event::Crashed(crash));
+        let state = match outcome {
+            CrashOutcome::RestartNow => LrpState::unclaimed(),
+            CrashOutcome::Wait => LrpState::Crashed,
+        };
+        let mut lrp = match slot {
+            Some(slot) => ActualLrp { state, ..self.next_version(&slot.lrp) },
+            None => self.unheard_of(key, at, state),
+        };
+        lrp.crash_count = count;
+        lrp.crash_reason = reason(why);
+        let lrp = match (slot, outcome) {
+            (None, _) => {
+                let lrp = self.create(lrp);
+                self.emit(Event::GroupCreated(group_of(&lrp)));
+                lrp
+            }
+            (Some(slot), CrashOutcome::Wait) => {
+                let lrp = self.change(slot, lrp);
+                self.group_changed(at, slot, &lrp);
+                lrp
+            }
+            (Some(slot), CrashOutcome::RestartNow) => {
+                let lrp = self.replace(slot, lrp);
+                self.emit(Event::InstanceRemoved(Arc::clone(&slot.lrp)));
+                self.emit(Event::InstanceCreated(Arc::clone(&lrp)));
+                self.group_changed(at, slot, &lrp);
+                lrp
+            }
+        };
+        if outcome == CrashOutcome::RestartNow {
+            self.request_start(&lrp);
+        }
+        Ok(Reply::Done)
+    }
+
+    /// A record of something that a cell tells of and the board had forgotten.
+    fn unheard_of(&mut self, key: &LrpKey, at: &Index, state: LrpState) -> ActualLrp {
+        let known = self.board.records.deployment(&key.process_guid);
+        let (process_guid, definition_id) = match known {
+            Some((_, deployment)) if deployment.active_definition_id == at.definition => {
+                (deployment.process_guid.clone(), deployment.active_definition_id.clone())
+            }
+            Some(_) | None => (key.process_guid.clone(), at.definition.clone()),
+        };
+        ActualLrp {
+            process_guid,
+            definition_id,
+            index: key.index,
+            domain: self.domain_of(key, None).unwrap_or_else(|| key.domain.clone()),
+            presence: Presence::Ordinary,
+            state,
+            crash_count: 0,
+            crash_reason: Box::default(),
+            since: self.now,
+            modification_tag: self.new_tag(),
+        }
+    }
+
+    /// The domain that the board knows the instance to be of.
+    fn domain_of(&self, key: &LrpKey, slot: Option<&Slot>) -> Option<Domain> {
+        let deployment = self.board.records.deployment(&key.process_guid);
+        let desired = deployment.map(|(_, deployment)| deployment.domain.clone());
+        desired.or_else(|| slot.map(|slot| slot.lrp.domain.clone()))
+    }
+
+    pub(super) fn fail_lrp(&mut self, key: &LrpKey, why: &str) -> Result<Reply, Rejection> {
+        if why.is_empty() {
+            return Err(Rejection::Invalid("error_message: must not be empty".to_owned()));
+        }
+        let at = self.index(key);
+        let slot = at.ordinary.as_ref();
+        match (bbs_transition(view(slot, None), LrpRequest::Fail), slot) {
+            (Transition::Apply, Some(slot)) => {
+                let mut lrp = self.next_version(&slot.lrp);
+                lrp.state = LrpState::Unclaimed { placement_error: reason(why) };
+                let lrp = self.change(slot, lrp);
+                self.group_changed(&at, slot, &lrp);
+                Ok(Reply::Done)
+            }
+            (Transition::Refuse, _) => Err(Rejection::CannotFail(standing(slot))),
+            (Transition::NotFound, _) => Err(not_found(key)),
+            (Transition::Nothing | Transition::Create | Transition::Apply, _) => Ok(Reply::Done),
+        }
+    }
+
+    pub(super) fn remove_lrp(
+        &mut self,
+        key: &LrpKey,
+        instance: &InstanceKey,
+    ) -> Result<Reply, Rejection> {
+        let at = self.index(key);
+        if let Some(slot) = at.suspect_of(instance) {
+            self.remove_suspect(slot);
+            return Ok(Reply::Done);
+        }
+        match bbs_transition(view(at.ordinary.as_ref(), Some(instance)), LrpRequest::Remove) {
+            Transition::Apply => self.remove_ordinary(&at),
+            Transition::Nothing | Transition::Create => {}
+            Transition::NotFound | Transition::Refuse => return Err(not_found(key)),
+        }
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn remove_any_lrp(&mut self, key: &LrpKey) -> Result<Reply, Rejection> {
+        let at = self.index(key);
+        match bbs_transition(view(at.ordinary.as_ref(), None), LrpRequest::RemoveAny) {
+            Transition::Apply => self.remove_ordinary(&at),
+            Transition::Nothing | Transition::Create => {}
+            Transition::NotFound | Transition::Refuse => return Err(not_found(key)),
+        }
+        Ok(Reply::Done)
+    }
+
+    /// Removes the ordinary record, and begins anew at once where one is still desired.
+    pub(super) fn remove_ordinary(&mut self, at: &Index) {
+        let Some(slot) = &at.ordinary else { return };
+        self.remove(slot);
+        self.group_removed(at, slot);
+        let lrp = &slot.lrp;
+        let Some(deployment) = self.deployment(&lrp.process_guid) else { return };
+        if deployment.wants(&lrp.definition_id, lrp.index) {
+            let lrp = self.create_unclaimed(&deployment, &lrp.definition_id, lrp.index);
+            if at.suspect.is_none() {
+                self.emit(Event::GroupCreated(group_of(&lrp)));
+            }
+        }
+    }
+
+    pub(super) fn retire_lrp(&mut self, key: &LrpKey) -> Result<Reply, Rejection> {
+        let at = self.index(key);
+        match &at.ordinary {
+            None => Err(not_found(key)),
+            Some(slot) => {
+                self.retire(&at, slot);
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    /// Stops one instance: its cell is told, and removes the record when it has done so. What is
+    /// on no cell, or on a missing one, goes at once.
+    pub(super) fn retire(&mut self, at: &Index, slot: &Slot) {
+        let lrp = &slot.lrp;
+        match lrp.instance() {
+            Some(instance) if !self.is_missing(&instance.cell_id) => {
+                self.effect(Effect::StopInstance(lrp.key(), instance.clone()));
+                let subject =
+                    Subject::Index(lrp.process_guid.clone(), lrp.definition_id.clone(), lrp.index);
+                self.set_asked(subject, Some(self.now));
+            }
+            Some(_) | None => self.remove_ordinary(at),
+        }
+    }
+
+    // The group stream. While a suspect record stands at an index it is what readers of groups
+    // see there, and the ordinary one's doings are not told.
+
+    pub(super) fn group_changed(&mut self, at: &Index, before: &Slot, after: &Arc<ActualLrp>) {
+        if at.suspect.is_none() {
+            self.emit(Event::GroupChanged(group_of(&before.lrp), group_of(after)));
+        }
+    }
+
+    fn group_started(&mut self, at: &Index, before: &Slot, after: &Arc<ActualLrp>) {
+        if at.suspect.is_none() {
+            self.emit(Event::GroupChanged(group_of(&before.lrp), group_of(after)));
+        } else {
+            self.emit(Event::GroupCreated(group_of(after)));
+        }
+    }
+
+    fn group_removed(&mut self, at: &Index, slot: &Slot) {
+        if at.suspect.is_none() {
+            self.emit(Event::GroupRemoved(group_of(&slot.lrp)));
+        }
+    }
+}

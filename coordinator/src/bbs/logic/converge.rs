@@ -1,0 +1,457 @@
+//! Convergence: bringing what is into line with what is desired when a message was lost, a cell
+//! went, a wait is over.
+//!
+//! [`Board::judge`] looks at one subject and says what is to be done about it and when. The
+//! agenda remembers its answers as records change, so [`Command::ConvergeDue`] costs what is due;
+//! [`Command::ConvergeAll`] asks it about everything, which finds the same from scratch.
+//!
+//! [`Command::ConvergeDue`]: crate::bbs::command::Command::ConvergeDue
+//! [`Command::ConvergeAll`]: crate::bbs::command::Command::ConvergeAll
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use volvox_protocol::actual_lrp::{LrpState, Presence};
+use volvox_protocol::cell::CellPresence;
+use volvox_protocol::event::Event;
+use volvox_protocol::id::{DefinitionId, ProcessGuid, TaskGuid};
+use volvox_protocol::request::{Rejection, TaskOutcome};
+use volvox_protocol::tables::crash::Restart;
+use volvox_protocol::task::{Task, TaskState};
+use volvox_protocol::time::Timestamp;
+
+use super::agenda::Attention;
+use super::turn::{Turn, group_of, subject_of};
+use super::{Board, instance_name};
+use crate::bbs::command::{Change, Reply, Report, RowId, Subject};
+use crate::bbs::state::Slot;
+
+/// Why a task failed that no cell took in time.
+pub(super) const NOT_STARTED: &str = "not started within time limit";
+/// Why a task failed whose cell went missing.
+pub(super) const CELL_DISAPPEARED: &str = "cell disappeared before completion";
+
+/// What is to be done about a subject.
+#[derive(Debug, Clone)]
+pub(super) enum Finding {
+    /// The domain is no longer fresh.
+    ExpireDomain,
+    /// The evacuating record has lived its time.
+    ExpireEvacuating(Slot),
+    /// The suspect's cell is back.
+    CellFound(Slot),
+    /// The suspect's replacement runs, or nobody desires it any more.
+    RemoveSuspect(Slot),
+    /// The cell of an ordinary record is missing.
+    CellLost(Slot),
+    /// No longer desired, and the consumer vouches for that.
+    Retire(Slot),
+    /// UNCLAIMED for too long: its start may have been lost.
+    Stale(Slot),
+    /// CRASHED, and the wait is over.
+    Restart(Slot),
+    /// Desired, and there is nothing.
+    Create,
+    /// PENDING for longer than a consumer should have to wait.
+    ExpirePendingTask,
+    /// PENDING for too long: its start may have been lost.
+    StaleTask,
+    /// The cell of a running task is missing.
+    TaskCellLost,
+    /// RESOLVING for too long: whoever resolved it may have died.
+    DemoteTask,
+    /// COMPLETED and not called back yet.
+    CallBackTask,
+    /// COMPLETED for longer than a consumer is waited for.
+    ExpireCompletedTask,
+}
+
+type Judgement = Option<(Attention, Finding)>;
+
+impl Board {
+    /// What is to be done about `subject`, and when.
+    pub(super) fn judge(&self, now: Timestamp, subject: &Subject) -> Judgement {
+        match subject {
+            Subject::Domain(domain) => {
+                let (_, record) = self.records.domain(domain)?;
+                let never = record.expires_at == Timestamp::NEVER;
+                let at = Attention::At(record.expires_at);
+                (!never).then_some((at, Finding::ExpireDomain))
+            }
+            Subject::Index(process, definition, index) => {
+                self.judge_index(now, process, definition, *index)
+            }
+            Subject::Task(guid) => {
+                let (_, task) = self.records.task(guid)?;
+                self.judge_task(now, subject, task)
+            }
+        }
+    }
+
+    fn judge_index(
+        &self,
+        now: Timestamp,
+        guid: &ProcessGuid,
+        definition: &DefinitionId,
+        index: u32,
+    ) -> Judgement {
+        let process = self.records.process(guid)?;
+        let deployment = process.deployment.as_ref().map(|(_, deployment)| deployment);
+        let desired = deployment.is_some_and(|deployment| deployment.wants(definition, index));
+        let (mut ordinary, mut evacuating, mut suspect) = (None, None, None);
+        for slot in process.at(definition, index) {
+            match slot.lrp.presence {
+                Presence::Ordinary => ordinary = Some(slot),
+                Presence::Evacuating => evacuating = Some(slot),
+                Presence::Suspect => suspect = Some(slot),
+            }
+        }
+        // The common case, on the way of every start: it runs, it is desired, its cell is there.
+        if let (Some(slot), None, None, true) = (ordinary, evacuating, suspect, desired)
+            && slot.lrp.state.is_running()
+            && !self.is_lost(slot)
+        {
+            return None;
+        }
+        let subject = || Subject::Index(guid.clone(), definition.clone(), index);
+        let first = suspect.and_then(|suspect| self.judge_suspect(now, suspect, ordinary, desired));
+        let then = || match ordinary {
+            Some(slot) => self.judge_ordinary(now, &subject(), slot, desired),
+            None if desired => Some((self.retry(&subject()), Finding::Create)),
+            None => None,
+        };
+        let rest = first.or_else(then);
+        let expiry = evacuating.map(|slot| {
+            let at = slot.lrp.since + self.settings.evacuation_timeout;
+            (Attention::At(at), Finding::ExpireEvacuating(slot.clone()))
+        });
+        match (rest, expiry) {
+            // It has to go in time whether or not the domain ever becomes fresh.
+            (Some((Attention::WhenFresh(domain), _)), Some((Attention::At(at), finding))) => {
+                Some((Attention::AtOrWhenFresh(at, domain), finding))
+            }
+            (rest, expiry) => sooner(rest, expiry),
+        }
+    }
+
+    fn judge_suspect(
+        &self,
+        now: Timestamp,
+        suspect: &Slot,
+        ordinary: Option<&Slot>,
+        desired: bool,
+    ) -> Judgement {
+        let cell = suspect.lrp.cell_id()?;
+        if self.presence(cell) == Some(CellPresence::Present) {
+            return Some((Attention::NOW, Finding::CellFound(suspect.clone())));
+        }
+        if ordinary.is_some_and(|slot| slot.lrp.state.is_running() && !self.is_lost(slot)) {
+            return Some((Attention::NOW, Finding::RemoveSuspect(suspect.clone())));
+        }
+        if !desired {
+            let when = self.when_fresh(now, &suspect.lrp.domain);
+            // An ordinary record beside it may have something else to do before the domain is
+            // fresh; nothing undesired does.
+            return Some((when, Finding::RemoveSuspect(suspect.clone())));
+        }
+        None
+    }
+
+    fn judge_ordinary(
+        &self,
+        now: Timestamp,
+        subject: &Subject,
+        slot: &Slot,
+        desired: bool,
+    ) -> Judgement {
+        let lrp = &slot.lrp;
+        if !desired {
+            let when = match (self.when_fresh(now, &lrp.domain), self.asked.get(subject)) {
+                (Attention::At(_), Some(asked)) => {
+                    Attention::At(*asked + self.settings.stale_after)
+                }
+                (when, _) => when,
+            };
+            return Some((when, Finding::Retire(slot.clone())));
+        }
+        match &lrp.state {
+            LrpState::Unclaimed { .. } => {
+                let last = self.asked.get(subject).copied().unwrap_or(lrp.since);
+                let at = last.max(lrp.since) + self.settings.stale_after;
+                Some((Attention::At(at), Finding::Stale(slot.clone())))
+            }
+            LrpState::Claimed(_) | LrpState::Running(..) => {
+                self.is_lost(slot).then(|| (Attention::NOW, Finding::CellLost(slot.clone())))
+            }
+            LrpState::Crashed => match self.settings.crash_policy.restart(lrp.crash_count) {
+                Restart::After(wait) => {
+                    Some((Attention::At(lrp.since + wait), Finding::Restart(slot.clone())))
+                }
+                Restart::Never => None,
+            },
+        }
+    }
+
+    fn judge_task(&self, now: Timestamp, subject: &Subject, task: &Task) -> Judgement {
+        let settings = &self.settings;
+        // When both are due, nobody is asked for what is about to go.
+        let either = |kick: Timestamp, again: Finding, end: Timestamp, over: Finding| {
+            let finding = if end <= kick || end <= now { over } else { again };
+            Some((Attention::At(kick.min(end)), finding))
+        };
+        match task.state {
+            TaskState::Pending => {
+                let last = self.asked.get(subject).copied().unwrap_or(task.updated_at);
+                let kick = last.max(task.updated_at) + settings.kick_task_after;
+                let give_up = task.created_at + settings.expire_pending_task_after;
+                either(kick, Finding::StaleTask, give_up, Finding::ExpirePendingTask)
+            }
+            TaskState::Running => {
+                let cell = task.cell_id.as_ref()?;
+                let lost = self.presence(cell) == Some(CellPresence::Missing);
+                lost.then_some((Attention::NOW, Finding::TaskCellLost))
+            }
+            TaskState::Completed => {
+                let forget = task.first_completed_at + settings.expire_completed_task_after;
+                if task.definition.completion_callback_url.is_empty() {
+                    return Some((Attention::At(forget), Finding::ExpireCompletedTask));
+                }
+                let last = self.asked.get(subject).copied().unwrap_or(task.updated_at);
+                let kick = last.max(task.updated_at) + settings.kick_task_after;
+                either(kick, Finding::CallBackTask, forget, Finding::ExpireCompletedTask)
+            }
+            TaskState::Resolving => {
+                let at = task.updated_at + settings.kick_task_after;
+                Some((Attention::At(at), Finding::DemoteTask))
+            }
+        }
+    }
+
+    fn is_lost(&self, slot: &Slot) -> bool {
+        let cell = slot.lrp.cell_id();
+        cell.is_some_and(|cell| self.presence(cell) == Some(CellPresence::Missing))
+    }
+
+    /// Now, or some time after this was last asked for in vain.
+    fn retry(&self, subject: &Subject) -> Attention {
+        match self.asked.get(subject) {
+            Some(asked) => Attention::At(*asked + self.settings.stale_after),
+            None => Attention::NOW,
+        }
+    }
+
+    fn when_fresh(&self, now: Timestamp, domain: &volvox_protocol::id::Domain) -> Attention {
+        if self.is_fresh(now, domain) {
+            Attention::NOW
+        } else {
+            Attention::WhenFresh(domain.clone())
+        }
+    }
+
+    /// Everything there is to judge, in order.
+    pub(super) fn every_subject(&self) -> BTreeSet<Subject> {
+        let mut all: Vec<Subject> = Vec::new();
+        self.each_subject(|subject| all.push(subject));
+        all.into_iter().collect()
+    }
+
+    pub(super) fn each_subject(&self, mut visit: impl FnMut(Subject)) {
+        for record in self.records.domains() {
+            visit(Subject::Domain(record.domain.clone()));
+        }
+        for (guid, process) in self.records.processes() {
+            let mut last: Option<(&DefinitionId, u32)> = None;
+            for slot in process.instances() {
+                let this = (&slot.lrp.definition_id, slot.lrp.index);
+                if last != Some(this) {
+                    visit(subject_of(&slot.lrp));
+                    last = Some(this);
+                }
+            }
+            if let Some((_, deployment)) = &process.deployment {
+                let definition = &deployment.active_definition_id;
+                for index in 0..deployment.instances {
+                    if process.at(definition, index).is_empty() {
+                        visit(Subject::Index(guid.clone(), definition.clone(), index));
+                    }
+                }
+            }
+        }
+        for task in self.records.tasks() {
+            visit(Subject::Task(task.task_guid.clone()));
+        }
+    }
+}
+
+/// The judgement that wants attention first; the first one when they agree.
+fn sooner(one: Judgement, other: Judgement) -> Judgement {
+    let rank = |judgement: &Judgement| match judgement {
+        None | Some((Attention::None, _)) => (2, Timestamp::NEVER),
+        Some((Attention::WhenFresh(_), _)) => (1, Timestamp::NEVER),
+        Some((Attention::At(at) | Attention::AtOrWhenFresh(at, _), _)) => (0, *at),
+    };
+    if rank(&other) < rank(&one) { other } else { one }
+}
+
+impl Turn<'_> {
+    pub(super) fn converge_due(&mut self) -> Result<Reply, Rejection> {
+        let due = self.board.agenda.due(self.now);
+        Ok(Reply::Converged(Report { findings: self.settle(due), healed: 0 }))
+    }
+
+    /// Judges everything from scratch. What the agenda had not known is a bug of ours: it is
+    /// mended and counted, and whoever asked is told.
+    pub(super) fn converge_all(&mut self) -> Result<Reply, Rejection> {
+        let mut due = BTreeSet::new();
+        let mut wrong = Vec::new();
+        let mut older = 0;
+        let mut known = 0;
+        self.board.each_subject(|subject| {
+            let judged = self.board.judge(self.now, &subject);
+            let attention = judged.map_or(Attention::None, |(attention, _)| attention);
+            let remembered = self.board.agenda.get(&subject);
+            known += usize::from(*remembered != Attention::None);
+            if attention.is_due(self.now) {
+                due.insert(subject.clone());
+            }
+            if attention != *remembered {
+                older += usize::from(attention.is_only_older(remembered));
+                wrong.push((subject, attention));
+            }
+        });
+        if known != self.board.agenda.subjects().count() {
+            let all = self.board.every_subject();
+            let gone = self.board.agenda.subjects().filter(|subject| !all.contains(subject));
+            wrong.extend(gone.map(|subject| (subject.clone(), Attention::None)));
+        }
+        let healed = wrong.len() - older;
+        for (subject, attention) in wrong {
+            self.board.agenda.set(subject, attention);
+        }
+        Ok(Reply::Converged(Report { findings: self.settle(due), healed }))
+    }
+
+    /// Deals with what is due, in the order of the subjects. Each is judged again when its turn
+    /// comes, and as long as it has something due: at most a handful of steps, since each step
+    /// takes the index or task further.
+    fn settle(&mut self, due: BTreeSet<Subject>) -> usize {
+        const STEPS: usize = 8;
+        let mut findings = 0;
+        for subject in due {
+            for _ in 0..STEPS {
+                let judged = self.board.judge(self.now, &subject);
+                match judged {
+                    Some((attention, finding)) if attention.is_due(self.now) => {
+                        findings += 1;
+                        self.deal_with(&subject, finding);
+                    }
+                    Some((attention, _)) => {
+                        self.board.agenda.set(subject, attention);
+                        break;
+                    }
+                    None => {
+                        self.board.agenda.set(subject, Attention::None);
+                        break;
+                    }
+                }
+            }
+        }
+        findings
+    }
+
+    fn deal_with(&mut self, subject: &Subject, finding: Finding) {
+        match subject {
+            Subject::Domain(domain) => {
+                if let Some((row, record)) = self.board.records.domain(domain).cloned() {
+                    self.put(Change::Domain(row, Some(record), None));
+                }
+            }
+            Subject::Index(process, definition, index) => {
+                self.deal_with_index(process, definition, *index, finding);
+            }
+            Subject::Task(guid) => self.deal_with_task(guid, finding),
+        }
+    }
+
+    fn deal_with_index(
+        &mut self,
+        process: &ProcessGuid,
+        definition: &DefinitionId,
+        index: u32,
+        finding: Finding,
+    ) {
+        let at = self.index_of(process, definition, index);
+        match finding {
+            Finding::ExpireEvacuating(slot) => self.remove_evacuee(&slot),
+            Finding::CellFound(slot) => self.cell_found(&at, &slot),
+            Finding::RemoveSuspect(slot) => self.remove_suspect(&slot),
+            Finding::CellLost(slot) => self.cell_lost(&at, &slot),
+            Finding::Retire(slot) => self.retire(&at, &slot),
+            Finding::Stale(slot) => {
+                self.request_start(&slot.lrp);
+                self.set_asked(subject_of(&slot.lrp), Some(self.now));
+            }
+            Finding::Restart(slot) => {
+                let lrp = self.unclaim(&slot);
+                self.group_changed(&at, &slot, &lrp);
+            }
+            Finding::Create => {
+                if let Some(deployment) = self.deployment(process) {
+                    let lrp = self.create_unclaimed(&deployment, definition, index);
+                    if at.suspect.is_none() {
+                        self.emit(Event::GroupCreated(group_of(&lrp)));
+                    }
+                }
+            }
+            Finding::ExpireDomain
+            | Finding::ExpirePendingTask
+            | Finding::StaleTask
+            | Finding::TaskCellLost
+            | Finding::DemoteTask
+            | Finding::CallBackTask
+            | Finding::ExpireCompletedTask => {
+                debug_assert!(false, "{}: not about an index", instance_name(process, index));
+            }
+        }
+    }
+
+    fn deal_with_task(&mut self, guid: &TaskGuid, finding: Finding) {
+        let Some(known) = self.board.records.task(guid).cloned() else { return };
+        let subject = Subject::Task(guid.clone());
+        match finding {
+            Finding::ExpirePendingTask => {
+                self.end_task(&known, TaskOutcome::failed_because(NOT_STARTED));
+            }
+            Finding::StaleTask => {
+                self.request_task_start(&known.1);
+                self.set_asked(subject, Some(self.now));
+            }
+            Finding::TaskCellLost => {
+                self.end_task(&known, TaskOutcome::failed_because(CELL_DISAPPEARED));
+            }
+            Finding::DemoteTask => self.demote_task(&known),
+            Finding::CallBackTask => {
+                self.call_back(known.1);
+                self.set_asked(subject, Some(self.now));
+            }
+            Finding::ExpireCompletedTask => {
+                self.put_task(Some(&known), None);
+            }
+            Finding::ExpireDomain
+            | Finding::ExpireEvacuating(_)
+            | Finding::CellFound(_)
+            | Finding::RemoveSuspect(_)
+            | Finding::CellLost(_)
+            | Finding::Retire(_)
+            | Finding::Stale(_)
+            | Finding::Restart(_)
+            | Finding::Create => debug_assert!(false, "task {guid}: not about a task"),
+        }
+    }
+
+    /// Back to COMPLETED, as old as it was, so that it is called back again at once.
+    fn demote_task(&mut self, known: &(RowId, Arc<Task>)) {
+        let task = Task { state: TaskState::Completed, ..(*known.1).clone() };
+        self.put_task(Some(known), Some(task));
+    }
+}

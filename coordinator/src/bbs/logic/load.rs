@@ -1,0 +1,132 @@
+//! The board as the store gives it back. A record that breaks a rule is not taken: the store sets
+//! it aside and goes on.
+
+use std::sync::Arc;
+
+use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpState};
+use volvox_protocol::time::Timestamp;
+
+use super::agenda::Agenda;
+use super::{Board, check};
+use crate::bbs::command::{Change, RowId};
+
+impl Board {
+    /// Puts a record as the store gave it back, or says why it cannot be one of ours. Domains and
+    /// deployments come before instances. Nothing is due before [`Board::loaded`].
+    pub fn load(&mut self, change: Change) -> Result<(), String> {
+        let (row, change) = match change {
+            Change::Domain(row, None, Some(domain)) => {
+                if self.records.domain(&domain.domain).is_some() {
+                    return Err(format!("domain {:?} is there twice", domain.domain));
+                }
+                (row, Change::Domain(row, None, Some(domain)))
+            }
+            Change::Deployment(row, None, Some(deployment)) => {
+                if self.records.deployment(&deployment.process_guid).is_some() {
+                    return Err(format!("desired LRP {} is there twice", deployment.process_guid));
+                }
+                let faults = check::deployment_faults(&deployment);
+                if let Some(fault) = faults.into_iter().next() {
+                    return Err(fault);
+                }
+                (row, Change::Deployment(row, None, Some(deployment)))
+            }
+            Change::Actual(row, None, Some(lrp)) => {
+                if let Some(fault) = self.actual_fault(&lrp) {
+                    return Err(fault);
+                }
+                (row, Change::Actual(row, None, Some(self.share(lrp))))
+            }
+            Change::Task(row, None, Some(task)) => {
+                if self.records.task(&task.task_guid).is_some() {
+                    return Err(format!("task {} is there twice", task.task_guid));
+                }
+                let faults = check::task_faults(&task);
+                if let Some(fault) = faults.into_iter().next() {
+                    return Err(fault);
+                }
+                (row, Change::Task(row, None, Some(task)))
+            }
+            Change::Domain(..)
+            | Change::Deployment(..)
+            | Change::Actual(..)
+            | Change::Task(..)
+            | Change::Presence(..)
+            | Change::Settled(..)
+            | Change::Asked(..) => return Err("it is not a stored record".to_owned()),
+        };
+        self.next_row = self.next_row.max(RowId(row.0.saturating_add(1)));
+        self.records.put(&change);
+        Ok(())
+    }
+
+    /// All records are back: works out what convergence has to look at.
+    pub fn loaded(&mut self, now: Timestamp) {
+        let mut found = Vec::new();
+        self.each_subject(|subject| {
+            if let Some((attention, _)) = self.judge(now, &subject) {
+                found.push((subject, attention));
+            }
+        });
+        self.agenda = Agenda::default();
+        for (subject, attention) in found {
+            self.agenda.set(subject, attention);
+        }
+    }
+
+    /// Drops all freshness: nothing is stopped before a consumer has vouched for its domain again.
+    pub fn forget_domains(&mut self) {
+        let known: Vec<_> = self.records.domains().map(|record| record.domain.clone()).collect();
+        for domain in known {
+            if let Some((row, record)) = self.records.domain(&domain).cloned() {
+                self.records.put(&Change::Domain(row, Some(record), None));
+            }
+        }
+    }
+
+    /// Takes over what another board had heard of the mesh: the store was read again, the mesh
+    /// was not lost.
+    pub fn listen_on(&mut self, now: Timestamp, other: Board) {
+        self.presence = other.presence;
+        self.heard = other.heard;
+        self.loaded(now);
+    }
+
+    fn actual_fault(&self, lrp: &ActualLrp) -> Option<String> {
+        let process = self.records.process(&lrp.process_guid);
+        let twin = process.and_then(|it| it.find(&lrp.definition_id, lrp.index, lrp.presence));
+        if twin.is_some() {
+            return Some(format!(
+                "{}/{} is there twice as {:?}",
+                lrp.process_guid, lrp.index, lrp.presence
+            ));
+        }
+        let deployment = process.and_then(|it| it.deployment.as_ref());
+        if let Some((_, deployment)) = deployment.filter(|(_, it)| it.domain != lrp.domain) {
+            return Some(format!(
+                "{}/{} is of domain {:?}, its desired LRP of {:?}",
+                lrp.process_guid, lrp.index, lrp.domain, deployment.domain
+            ));
+        }
+        check::record_faults(lrp).into_iter().next()
+    }
+
+    /// The same record, its names shared with those of its deployment and of its cell: decoding
+    /// made a copy of each.
+    fn share(&self, lrp: Arc<ActualLrp>) -> Arc<ActualLrp> {
+        let mut lrp = Arc::unwrap_or_clone(lrp);
+        if let Some((_, deployment)) = self.records.deployment(&lrp.process_guid) {
+            lrp.process_guid = deployment.process_guid.clone();
+            lrp.domain = deployment.domain.clone();
+            if deployment.active_definition_id == lrp.definition_id {
+                lrp.definition_id = deployment.active_definition_id.clone();
+            }
+        }
+        if let LrpState::Claimed(instance) | LrpState::Running(instance, _) = &mut lrp.state
+            && let Some(cell_id) = self.records.named_cell(&instance.cell_id)
+        {
+            *instance = InstanceKey { cell_id: cell_id.clone(), ..instance.clone() };
+        }
+        Arc::new(lrp)
+    }
+}

@@ -1,0 +1,99 @@
+//! With fresh domains, all cells there and cells that do as they are told, the running set becomes
+//! the desired set from any state.
+
+use std::collections::BTreeSet;
+
+use volvox_protocol::tables::crash::Restart;
+
+use super::super::*;
+use super::play::Cast;
+use super::watch::Watch;
+
+/// No sequence needs a tenth of this.
+const ROUNDS: u64 = 1_000;
+
+pub(super) fn comes_to_rest(cast: &Cast, watch: &mut Watch) -> Result<(), String> {
+    let mut told = Vec::new();
+    let fresh = cast.domains.iter().map(|it| Command::UpsertDomain(it.clone(), Duration::ZERO));
+    let present =
+        cast.cells.iter().map(|it| Command::CellPresence(it.clone(), CellPresence::Present));
+    for command in fresh.chain(present).chain([Command::ConvergeDue]) {
+        told.extend(watch.apply(0, command)?.into_iter().flat_map(|outcome| outcome.effects));
+    }
+    for round in 0..ROUNDS {
+        let requests = obey(cast, round, std::mem::take(&mut told), &watch.board);
+        if requests.is_empty() {
+            match watch.board.next_deadline() {
+                Some(at) => watch.now = watch.now.max(at),
+                None => return is_as_desired(&watch.board),
+            }
+        }
+        let requests = requests.into_iter().map(cell_says);
+        for command in requests.chain([Command::ConvergeDue]) {
+            let outcome = watch.apply(round, command)?;
+            told.extend(outcome.into_iter().flat_map(|outcome| outcome.effects));
+        }
+    }
+    Err(format!("the board does not come to rest: {told:?}"))
+}
+
+/// What obedient cells say: what is to start runs, what is to stop goes, what was claimed runs.
+fn obey(cast: &Cast, round: u64, effects: Vec<Effect>, board: &Board) -> Vec<CellRequest> {
+    let mut said = Vec::new();
+    for effect in effects {
+        match effect {
+            Effect::RequestAuction(starts, _) => {
+                for start in starts {
+                    for index in start.indices {
+                        let key = LrpKey {
+                            process_guid: start.process_guid.clone(),
+                            index,
+                            domain: start.domain.clone(),
+                            definition_id: Some(start.definition_id.clone()),
+                        };
+                        let instance = InstanceKey {
+                            instance_guid: InstanceGuid::new(&format!("r{round}")).unwrap(),
+                            cell_id: cast.cells[(round + u64::from(index)) as usize % 3].clone(),
+                        };
+                        said.push(CellRequest::ClaimLrp(key.clone(), instance.clone()));
+                        said.push(CellRequest::StartLrp(key, instance, running()));
+                    }
+                }
+            }
+            Effect::StopInstance(key, instance) => {
+                said.push(CellRequest::RemoveLrp(key, instance));
+            }
+            Effect::UpdateInstance(..) | Effect::CancelTask(..) | Effect::CallBack(_) => {}
+        }
+    }
+    for lrp in board.records.instances() {
+        if let LrpState::Claimed(instance) = &lrp.state {
+            said.push(CellRequest::StartLrp(lrp.key(), instance.clone(), running()));
+        }
+    }
+    said
+}
+
+fn is_as_desired(board: &Board) -> Result<(), String> {
+    let mut wanted = BTreeSet::new();
+    let mut there = BTreeSet::new();
+    for (guid, process) in board.records.processes() {
+        if let Some((_, deployment)) = &process.deployment {
+            let definition = &deployment.active_definition_id;
+            wanted.extend((0..deployment.instances).map(|index| (guid, definition, index)));
+        }
+        for slot in process.instances() {
+            let lrp = &slot.lrp;
+            let given_up = lrp.state == LrpState::Crashed
+                && board.settings.crash_policy.restart(lrp.crash_count) == Restart::Never;
+            if lrp.presence != Presence::Ordinary || !(lrp.state.is_running() || given_up) {
+                return Err(format!("at rest, and there is {lrp:#?}"));
+            }
+            there.insert((guid, &lrp.definition_id, lrp.index));
+        }
+    }
+    if wanted != there {
+        return Err(format!("at rest, {there:?} is there and {wanted:?} is desired"));
+    }
+    Ok(())
+}

@@ -1,0 +1,394 @@
+//! One command's turn on the board: what it changed, said and asked for so far.
+
+use std::sync::Arc;
+
+use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpGroup, LrpKey, LrpState, Presence};
+use volvox_protocol::cell::CellPresence;
+use volvox_protocol::deployment::LrpDeployment;
+use volvox_protocol::event::Event;
+use volvox_protocol::id::{CellId, DefinitionId, ProcessGuid};
+use volvox_protocol::limits::REASON_BYTES;
+use volvox_protocol::request::{LrpStart, Requirements, TaskStart};
+use volvox_protocol::tag::{Epoch, ModificationTag};
+use volvox_protocol::task::Task;
+use volvox_protocol::time::Timestamp;
+
+use super::Board;
+use crate::bbs::command::{Change, Effect, Outcome, Reply, RowId, Subject};
+use crate::bbs::state::Slot;
+
+pub(super) struct Turn<'a> {
+    pub(super) board: &'a mut Board,
+    pub(super) now: Timestamp,
+    first_row: RowId,
+    random: SplitMix,
+    changes: Vec<Change>,
+    events: Vec<Event>,
+    effects: Vec<Effect>,
+    starts: Vec<LrpStart>,
+    task_starts: Vec<TaskStart>,
+}
+
+impl<'a> Turn<'a> {
+    pub(super) fn new(board: &'a mut Board, now: Timestamp, seed: u64) -> Self {
+        Turn {
+            first_row: board.next_row,
+            board,
+            now,
+            random: SplitMix(seed),
+            changes: Vec::new(),
+            events: Vec::new(),
+            effects: Vec::new(),
+            starts: Vec::new(),
+            task_starts: Vec::new(),
+        }
+    }
+
+    pub(super) fn finish(mut self, reply: Reply) -> Outcome {
+        if !self.starts.is_empty() || !self.task_starts.is_empty() {
+            let request = Effect::RequestAuction(self.starts, self.task_starts);
+            self.effects.push(request);
+        }
+        Outcome { reply, changes: self.changes, events: self.events, effects: self.effects }
+    }
+
+    pub(super) fn undo(self) {
+        self.board.undo(self.now, self.changes.into_iter());
+        self.board.next_row = self.first_row;
+    }
+
+    pub(super) fn put(&mut self, change: Change) {
+        self.board.put(self.now, &change);
+        self.changes.push(change);
+    }
+
+    pub(super) fn emit(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    pub(super) fn effect(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    fn new_row(&mut self) -> RowId {
+        let row = self.board.next_row;
+        self.board.next_row = RowId(row.0 + 1);
+        row
+    }
+
+    pub(super) fn new_tag(&mut self) -> ModificationTag {
+        let bits = (u128::from(self.random.next()) << 64) | u128::from(self.random.next());
+        ModificationTag::new(Epoch::from_random(bits))
+    }
+
+    /// Remembers that the outside was asked about `subject` now, or that the question is settled.
+    pub(super) fn set_asked(&mut self, subject: Subject, at: Option<Timestamp>) {
+        let before = self.board.asked.get(&subject).copied();
+        if before != at {
+            self.put(Change::Asked(subject, before, at));
+        }
+    }
+
+    // Finding records.
+
+    /// The definition that a request is about: the one it names, else the active one.
+    pub(super) fn definition_of(&self, key: &LrpKey) -> DefinitionId {
+        if let Some(definition) = &key.definition_id {
+            return definition.clone();
+        }
+        match self.board.records.deployment(&key.process_guid) {
+            Some((_, deployment)) => deployment.active_definition_id.clone(),
+            None => (&key.process_guid).into(),
+        }
+    }
+
+    pub(super) fn find(
+        &self,
+        process: &ProcessGuid,
+        definition: &DefinitionId,
+        index: u32,
+        presence: Presence,
+    ) -> Option<Slot> {
+        self.board.records.process(process)?.find(definition, index, presence).cloned()
+    }
+
+    /// The records of the index that `key` is about.
+    pub(super) fn index(&self, key: &LrpKey) -> Index {
+        self.index_of(&key.process_guid, &self.definition_of(key), key.index)
+    }
+
+    /// The records of one index.
+    pub(super) fn index_of(
+        &self,
+        process: &ProcessGuid,
+        definition: &DefinitionId,
+        index: u32,
+    ) -> Index {
+        let find = |presence| self.find(process, definition, index, presence);
+        Index {
+            definition: definition.clone(),
+            ordinary: find(Presence::Ordinary),
+            evacuating: find(Presence::Evacuating),
+            suspect: find(Presence::Suspect),
+        }
+    }
+
+    pub(super) fn deployment(&self, process: &ProcessGuid) -> Option<Arc<LrpDeployment>> {
+        self.board.records.deployment(process).map(|(_, deployment)| Arc::clone(deployment))
+    }
+
+    pub(super) fn is_missing(&self, cell: &CellId) -> bool {
+        self.board.presence(cell) == Some(CellPresence::Missing)
+    }
+
+    /// The same instance key, sharing the cell's name with the other records of that cell.
+    pub(super) fn shared(&self, instance: InstanceKey) -> InstanceKey {
+        match self.board.presence.get_key_value(&instance.cell_id) {
+            Some((cell_id, _)) => InstanceKey { cell_id: cell_id.clone(), ..instance },
+            None => instance,
+        }
+    }
+
+    // Changing records. Instance events go with the change; group events are the caller's, since
+    // whether the older stream hears of a change depends on why it happened.
+
+    /// Puts a new record, with a created event.
+    pub(super) fn create(&mut self, lrp: ActualLrp) -> Arc<ActualLrp> {
+        let lrp = self.create_quietly(lrp);
+        self.emit(Event::InstanceCreated(Arc::clone(&lrp)));
+        lrp
+    }
+
+    /// Puts a new record, and leaves the events to the caller.
+    pub(super) fn create_quietly(&mut self, lrp: ActualLrp) -> Arc<ActualLrp> {
+        let lrp = Arc::new(lrp);
+        let row = self.new_row();
+        self.settle_question(&lrp);
+        self.put(Change::Actual(row, None, Some(Arc::clone(&lrp))));
+        lrp
+    }
+
+    /// Puts a changed record in the place of `slot`, with a changed event.
+    pub(super) fn change(&mut self, slot: &Slot, lrp: ActualLrp) -> Arc<ActualLrp> {
+        let lrp = self.replace(slot, lrp);
+        self.emit(Event::InstanceChanged(Arc::clone(&slot.lrp), Arc::clone(&lrp)));
+        lrp
+    }
+
+    /// Puts a changed record in the place of `slot`, and leaves the events to the caller.
+    pub(super) fn replace(&mut self, slot: &Slot, lrp: ActualLrp) -> Arc<ActualLrp> {
+        let lrp = Arc::new(lrp);
+        self.settle_question(&lrp);
+        self.put(Change::Actual(slot.row, Some(Arc::clone(&slot.lrp)), Some(Arc::clone(&lrp))));
+        lrp
+    }
+
+    /// Removes a record.
+    pub(super) fn remove(&mut self, slot: &Slot) {
+        self.settle_question(&slot.lrp);
+        self.put(Change::Actual(slot.row, Some(Arc::clone(&slot.lrp)), None));
+        self.emit(Event::InstanceRemoved(Arc::clone(&slot.lrp)));
+    }
+
+    /// Something came about at this index: whatever was asked about it is answered.
+    fn settle_question(&mut self, lrp: &ActualLrp) {
+        let subject = subject_of(lrp);
+        self.set_asked(subject, None);
+    }
+
+    /// Creates an unclaimed record at an index that has no ordinary one, and asks for its start.
+    pub(super) fn create_unclaimed(
+        &mut self,
+        deployment: &LrpDeployment,
+        definition: &DefinitionId,
+        index: u32,
+    ) -> Arc<ActualLrp> {
+        let lrp = ActualLrp {
+            process_guid: deployment.process_guid.clone(),
+            definition_id: definition.clone(),
+            index,
+            domain: deployment.domain.clone(),
+            presence: Presence::Ordinary,
+            state: LrpState::unclaimed(),
+            crash_count: 0,
+            crash_reason: Box::default(),
+            since: self.now,
+            modification_tag: self.new_tag(),
+        };
+        let lrp = self.create(lrp);
+        self.request_start(&lrp);
+        lrp
+    }
+
+    /// Takes an ordinary record off its cell and asks for its start. Readers see one record go
+    /// and another come.
+    pub(super) fn unclaim(&mut self, slot: &Slot) -> Arc<ActualLrp> {
+        let mut lrp = self.next_version(&slot.lrp);
+        lrp.state = LrpState::unclaimed();
+        let lrp = self.replace(slot, lrp);
+        self.emit(Event::InstanceRemoved(Arc::clone(&slot.lrp)));
+        self.emit(Event::InstanceCreated(Arc::clone(&lrp)));
+        self.request_start(&lrp);
+        lrp
+    }
+
+    /// A copy to be given another state, now.
+    pub(super) fn next_version(&self, lrp: &ActualLrp) -> ActualLrp {
+        let modification_tag = lrp.modification_tag.next();
+        ActualLrp { since: self.now, modification_tag, ..lrp.clone() }
+    }
+
+    pub(super) fn put_deployment(
+        &mut self,
+        before: Option<&(RowId, Arc<LrpDeployment>)>,
+        after: Option<Arc<LrpDeployment>>,
+    ) {
+        let row = before.map(|(row, _)| *row).unwrap_or_else(|| self.new_row());
+        let before = before.map(|(_, deployment)| Arc::clone(deployment));
+        self.put(Change::Deployment(row, before, after));
+    }
+
+    pub(super) fn put_task(
+        &mut self,
+        before: Option<&(RowId, Arc<Task>)>,
+        after: Option<Task>,
+    ) -> Option<Arc<Task>> {
+        let row = before.map(|(row, _)| *row).unwrap_or_else(|| self.new_row());
+        let before = before.map(|(_, task)| Arc::clone(task));
+        let after = after.map(Arc::new);
+        if let Some(task) = before.as_ref().or(after.as_ref()) {
+            self.set_asked(Subject::Task(task.task_guid.clone()), None);
+        }
+        self.put(Change::Task(row, before.clone(), after.clone()));
+        match (before, &after) {
+            (None, Some(after)) => self.emit(Event::TaskCreated(Arc::clone(after))),
+            (Some(before), Some(after)) => {
+                self.emit(Event::TaskChanged(before, Arc::clone(after)));
+            }
+            (Some(before), None) => self.emit(Event::TaskRemoved(before)),
+            (None, None) => {}
+        }
+        after
+    }
+
+    pub(super) fn row_for_domain(&mut self) -> RowId {
+        self.new_row()
+    }
+
+    // Asking for starts. All that one command asks for goes out as one request.
+
+    /// Asks for the start of an unclaimed record, unless nobody desires it: that one only waits
+    /// for its domain to be fresh, to go.
+    pub(super) fn request_start(&mut self, lrp: &ActualLrp) {
+        let Some((_, deployment)) = self.board.records.deployment(&lrp.process_guid) else {
+            return;
+        };
+        if !deployment.wants(&lrp.definition_id, lrp.index) {
+            return;
+        }
+        let Some(definition) = deployment.definitions.get(&lrp.definition_id) else { return };
+        if let Some(last) = self.starts.last_mut()
+            && last.process_guid == lrp.process_guid
+            && last.definition_id == lrp.definition_id
+        {
+            last.indices.push(lrp.index);
+            return;
+        }
+        let requirements = Requirements {
+            memory_mb: definition.memory_mb,
+            disk_mb: definition.disk_mb,
+            max_pids: definition.max_pids,
+            rootfs: definition.rootfs.clone(),
+            placement_tags: definition.placement_tags.clone(),
+            volume_drivers: definition.volume_drivers(),
+        };
+        self.starts.push(LrpStart {
+            process_guid: lrp.process_guid.clone(),
+            definition_id: lrp.definition_id.clone(),
+            domain: lrp.domain.clone(),
+            indices: vec![lrp.index],
+            requirements: Arc::new(requirements),
+        });
+    }
+
+    pub(super) fn request_task_start(&mut self, task: &Task) {
+        let definition = &task.definition;
+        let mut volume_drivers: Vec<String> =
+            definition.volume_mounts.iter().map(|mount| mount.driver.clone()).collect();
+        volume_drivers.sort();
+        volume_drivers.dedup();
+        let requirements = Requirements {
+            memory_mb: definition.memory_mb,
+            disk_mb: definition.disk_mb,
+            max_pids: definition.max_pids,
+            rootfs: definition.rootfs.clone(),
+            placement_tags: definition.placement_tags.clone(),
+            volume_drivers,
+        };
+        self.task_starts.push(TaskStart {
+            task_guid: task.task_guid.clone(),
+            domain: task.domain.clone(),
+            requirements: Arc::new(requirements),
+        });
+    }
+}
+
+/// The records of one index, one for each presence at most.
+pub(super) struct Index {
+    pub(super) definition: DefinitionId,
+    pub(super) ordinary: Option<Slot>,
+    pub(super) evacuating: Option<Slot>,
+    pub(super) suspect: Option<Slot>,
+}
+
+impl Index {
+    /// The suspect record, when it is held by `instance`.
+    pub(super) fn suspect_of(&self, instance: &InstanceKey) -> Option<&Slot> {
+        self.suspect.as_ref().filter(|slot| slot.lrp.is_held_by(instance))
+    }
+
+    /// The evacuating record, when it is held by `instance`.
+    pub(super) fn evacuating_of(&self, instance: &InstanceKey) -> Option<&Slot> {
+        self.evacuating.as_ref().filter(|slot| slot.lrp.is_held_by(instance))
+    }
+
+    /// The ordinary record, when it is held by `instance`.
+    pub(super) fn ordinary_of(&self, instance: &InstanceKey) -> Option<&Slot> {
+        self.ordinary.as_ref().filter(|slot| slot.lrp.is_held_by(instance))
+    }
+}
+
+pub(super) fn subject_of(lrp: &ActualLrp) -> Subject {
+    Subject::Index(lrp.process_guid.clone(), lrp.definition_id.clone(), lrp.index)
+}
+
+/// A group that shows one record in its own place.
+pub(super) fn group_of(lrp: &Arc<ActualLrp>) -> LrpGroup {
+    LrpGroup::fold([lrp])
+}
+
+/// Cuts a reason to what a record keeps, and says that it was cut.
+pub(super) fn reason(text: &str) -> Box<str> {
+    const CUT: &str = "(truncated)";
+    if text.len() <= REASON_BYTES {
+        return text.into();
+    }
+    let mut end = REASON_BYTES - CUT.len();
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{CUT}", &text[..end]).into()
+}
+
+/// A small generator: from the seed that came with the command to as many ids as it needs.
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+}

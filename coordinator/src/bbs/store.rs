@@ -1,0 +1,525 @@
+//! The database: SQLite in WAL, one transaction for each batch, synced before it returns.
+//!
+//! Rows are keyed by the integers that the board gives out, so a write is a step in a B-tree of
+//! integers and new records go to its end. Records are opaque to SQLite ([`codec`]): all finding
+//! is done in memory. Only the writer thread uses a [`Store`]; backups read beside it through a
+//! connection of their own ([`backup`]).
+
+pub mod backup;
+pub mod codec;
+pub mod inspect;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tracing::{error, info, warn};
+use volvox_protocol::actual_lrp::ActualLrp;
+use volvox_protocol::deployment::LrpDeployment;
+use volvox_protocol::task::Task;
+use volvox_protocol::time::Timestamp;
+
+use super::command::{Change, DomainRecord, RowId};
+use super::logic::Board;
+use super::settings::Settings;
+
+/// The database's file name in the data folder.
+pub const DATABASE: &str = "board.db";
+/// The folder for backups in the data folder.
+pub const BACKUPS: &str = "backups";
+/// The file whose lock tells that a coordinator is at work in the data folder.
+const LOCK: &str = "coordinator.lock";
+/// "VLVX": tells our databases from others.
+const APPLICATION_ID: i32 = 0x564c_5658;
+/// The shape of the tables. Migrations lead from each version to the next.
+pub const SCHEMA_VERSION: i32 = 1;
+
+/// What leads from version `n` to `n + 1`, as the `n`th entry. The first makes a new database.
+const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = ["
+    CREATE TABLE domains     (id INTEGER PRIMARY KEY, record BLOB NOT NULL);
+    CREATE TABLE deployments (id INTEGER PRIMARY KEY, record BLOB NOT NULL);
+    CREATE TABLE actual_lrps (id INTEGER PRIMARY KEY, record BLOB NOT NULL);
+    CREATE TABLE tasks       (id INTEGER PRIMARY KEY, record BLOB NOT NULL);
+    CREATE TABLE set_aside   (
+        id INTEGER PRIMARY KEY,
+        origin TEXT NOT NULL,
+        row INTEGER NOT NULL,
+        record BLOB NOT NULL,
+        reason TEXT NOT NULL,
+        set_aside_at INTEGER NOT NULL
+    );
+"];
+
+/// What went wrong with the database, and the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The data folder or the database could not be opened. Nothing was changed.
+    #[error("cannot {doing} {}: {reason}", path.display())]
+    Open {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        reason: String,
+    },
+    /// Another coordinator works on this folder. Stop it first, or use another folder.
+    #[error(
+        "{} is in use by another coordinator: stop that one first, or choose another --data-dir",
+        .0.display()
+    )]
+    InUse(PathBuf),
+    /// The file is not a database of ours. Nothing was changed.
+    #[error("{} is not a Volvox database: move it away, or choose another --data-dir", .0.display())]
+    NotOurs(PathBuf),
+    /// The file was written by a newer program. Nothing was changed.
+    #[error(
+        "{} has schema version {found}, this program knows up to {SCHEMA_VERSION}: \
+         install the newer version again, or restore an older backup",
+        path.display()
+    )]
+    Newer {
+        /// The database.
+        path: PathBuf,
+        /// The version it has.
+        found: i32,
+    },
+    /// The file is damaged. Nothing was changed, nothing was thrown away.
+    #[error("{} is damaged ({reason}). {way_out}", path.display())]
+    Damaged {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite said.
+        reason: String,
+        /// What to do about it.
+        way_out: String,
+    },
+    /// A batch could not be committed: none of it has happened. It may be tried again; if the
+    /// disk is full or broken it will fail again until that is mended.
+    #[error("the change was not saved and did not happen: {reason}")]
+    Commit {
+        /// Why.
+        reason: String,
+    },
+    /// A backup could not be made. The database itself is as it was.
+    #[error("cannot back up to {}: {reason}", path.display())]
+    Backup {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// What was read back at the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoadReport {
+    /// Records that are on the board now.
+    pub records: usize,
+    /// Records that could not be used and were set aside, with the reason for each.
+    pub set_aside: Vec<SetAside>,
+}
+
+/// A record that could not be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetAside {
+    /// The table it was in.
+    pub origin: &'static str,
+    /// Its row there.
+    pub row: u64,
+    /// Why it could not be used.
+    pub reason: String,
+}
+
+/// The database of one data folder, open and locked.
+#[derive(Debug)]
+pub struct Store {
+    connection: Connection,
+    folder: PathBuf,
+    buffer: Vec<u8>,
+    /// Held open: the lock on it goes with the process, however that ends.
+    _lock: File,
+}
+
+impl Store {
+    /// Opens the database in `folder`, making both when they are not there.
+    pub fn open(folder: &Path) -> Result<Self, StoreError> {
+        let lock = Store::lock(folder)?;
+        let path = folder.join(DATABASE);
+        let connection = connect(&path)?;
+        Ok(Store { connection, folder: folder.to_owned(), buffer: Vec::new(), _lock: lock })
+    }
+
+    /// Makes the data folder if need be and takes its lock.
+    fn lock(folder: &Path) -> Result<File, StoreError> {
+        let open_error = |doing| {
+            move |error: std::io::Error| StoreError::Open {
+                doing,
+                path: folder.to_owned(),
+                reason: error.to_string(),
+            }
+        };
+        std::fs::create_dir_all(folder).map_err(open_error("create the data folder"))?;
+        let lock = File::create(folder.join(LOCK)).map_err(open_error("lock the data folder"))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(lock),
+            Err(TryLockError::WouldBlock) => Err(StoreError::InUse(folder.to_owned())),
+            Err(TryLockError::Error(error)) => Err(open_error("lock the data folder")(error)),
+        }
+    }
+
+    /// Closes and opens the database, for when a connection has become unusable.
+    pub fn reopen(&mut self) -> Result<(), StoreError> {
+        self.connection = connect(&self.folder.join(DATABASE))?;
+        Ok(())
+    }
+
+    /// The data folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Reads everything back onto a new board. What cannot be read or breaks a rule is set aside
+    /// in a table of its own, with a loud line in the log, and the rest goes on.
+    pub fn load(
+        &mut self,
+        settings: Settings,
+        now: Timestamp,
+    ) -> Result<(Board, LoadReport), StoreError> {
+        let mut board = Board::new(settings);
+        let mut report = LoadReport::default();
+        self.load_table::<DomainRecord>(&mut board, &mut report)?;
+        self.load_table::<Arc<LrpDeployment>>(&mut board, &mut report)?;
+        self.load_table::<Arc<ActualLrp>>(&mut board, &mut report)?;
+        self.load_table::<Arc<Task>>(&mut board, &mut report)?;
+        if !report.set_aside.is_empty() {
+            self.set_aside(&mut board, &report, now)?;
+        }
+        board.loaded(now);
+        info!(records = report.records, set_aside = report.set_aside.len(), "read the board back");
+        Ok((board, report))
+    }
+
+    fn load_table<T: Record>(
+        &self,
+        board: &mut Board,
+        report: &mut LoadReport,
+    ) -> Result<(), StoreError> {
+        let failed = |error| self.read_error(error);
+        let query = format!("SELECT id, record FROM {} ORDER BY id", T::TABLE);
+        let mut statement = self.connection.prepare(&query).map_err(failed)?;
+        let mut rows = statement.query([]).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let id: i64 = row.get(0).map_err(failed)?;
+            let bytes = row.get_ref(1).map_err(failed)?;
+            let id = id.cast_unsigned();
+            let put = match bytes.as_bytes() {
+                Ok(bytes) => codec::decode::<T>(bytes).map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            match put.and_then(|record| board.load(record.change(RowId(id)))) {
+                Ok(()) => report.records += 1,
+                Err(reason) => {
+                    error!(table = T::TABLE, row = id, reason, "a record is set aside");
+                    report.set_aside.push(SetAside { origin: T::TABLE, row: id, reason });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves what could not be used out of the way. A lost deployment makes its instances look
+    /// undesired, so no domain counts as fresh before its consumer has vouched for it again.
+    fn set_aside(
+        &mut self,
+        board: &mut Board,
+        report: &LoadReport,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let at = now.as_nanos().cast_signed();
+        let transaction = self.connection.transaction().map_err(commit_error)?;
+        for SetAside { origin, row, reason } in &report.set_aside {
+            let row = row.cast_signed();
+            let copy = format!(
+                "INSERT INTO set_aside (origin, row, record, reason, set_aside_at)
+                 SELECT '{origin}', id, record, ?2, ?3 FROM {origin} WHERE id = ?1"
+            );
+            transaction.execute(&copy, (row, reason, at)).map_err(commit_error)?;
+            let delete = format!("DELETE FROM {origin} WHERE id = ?1");
+            transaction.execute(&delete, [row]).map_err(commit_error)?;
+        }
+        let lost_deployment =
+            report.set_aside.iter().any(|it| it.origin == <Arc<LrpDeployment>>::TABLE);
+        if lost_deployment {
+            warn!("a desired LRP was lost: no domain is fresh until its consumer says so again");
+            transaction.execute("DELETE FROM domains", []).map_err(commit_error)?;
+        }
+        transaction.commit().map_err(commit_error)?;
+        if lost_deployment {
+            board.forget_domains();
+        }
+        Ok(())
+    }
+
+    /// Makes the changes last: all of them, or none. Returns when they are on the disk.
+    pub fn commit<'a>(
+        &mut self,
+        changes: impl IntoIterator<Item = &'a Change>,
+    ) -> Result<(), StoreError> {
+        let mut writes: Vec<Write<'_>> = changes.into_iter().filter_map(Write::of).collect();
+        if writes.is_empty() {
+            return Ok(());
+        }
+        // A row that changed twice is written once, as it was last; rows go in their order.
+        writes.sort_by_key(|write| (write.table, write.row));
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let result = self.write_all(&writes, &mut buffer);
+        self.buffer = buffer;
+        if result.is_err() && !self.connection.is_autocommit() {
+            // The error that began it is the one to report; a connection that cannot even roll
+            // back is found out by `is_usable`.
+            let _ = self.connection.execute_batch("ROLLBACK");
+        }
+        result
+    }
+
+    /// Whether the connection can take another transaction.
+    pub fn is_usable(&self) -> bool {
+        self.connection.is_autocommit()
+    }
+
+    fn write_all(&self, writes: &[Write<'_>], buffer: &mut Vec<u8>) -> Result<(), StoreError> {
+        let connection = &self.connection;
+        connection
+            .prepare_cached("BEGIN IMMEDIATE")
+            .map_err(commit_error)?
+            .execute([])
+            .map_err(commit_error)?;
+        for (nth, write) in writes.iter().enumerate() {
+            let next = writes.get(nth + 1);
+            if next.is_some_and(|next| (next.table, next.row) == (write.table, write.row)) {
+                continue;
+            }
+            write.execute(connection, buffer)?;
+        }
+        connection
+            .prepare_cached("COMMIT")
+            .map_err(commit_error)?
+            .execute([])
+            .map_err(commit_error)?;
+        Ok(())
+    }
+
+    fn read_error(&self, error: rusqlite::Error) -> StoreError {
+        open_error("read", &self.folder.join(DATABASE), error)
+    }
+}
+
+/// A kind of record and the table it lies in.
+trait Record: Serialize + DeserializeOwned {
+    const TABLE: &'static str;
+
+    /// The step that puts this record on an empty row.
+    fn change(self, row: RowId) -> Change;
+}
+
+impl Record for DomainRecord {
+    const TABLE: &'static str = "domains";
+
+    fn change(self, row: RowId) -> Change {
+        Change::Domain(row, None, Some(self))
+    }
+}
+
+impl Record for Arc<LrpDeployment> {
+    const TABLE: &'static str = "deployments";
+
+    fn change(self, row: RowId) -> Change {
+        Change::Deployment(row, None, Some(self))
+    }
+}
+
+impl Record for Arc<ActualLrp> {
+    const TABLE: &'static str = "actual_lrps";
+
+    fn change(self, row: RowId) -> Change {
+        Change::Actual(row, None, Some(self))
+    }
+}
+
+impl Record for Arc<Task> {
+    const TABLE: &'static str = "tasks";
+
+    fn change(self, row: RowId) -> Change {
+        Change::Task(row, None, Some(self))
+    }
+}
+
+/// The statements of one table, and its place in the order of writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Table {
+    nth: usize,
+    put: &'static str,
+    delete: &'static str,
+}
+
+const DOMAINS: Table = Table {
+    nth: 0,
+    put: "INSERT OR REPLACE INTO domains (id, record) VALUES (?1, ?2)",
+    delete: "DELETE FROM domains WHERE id = ?1",
+};
+const DEPLOYMENTS: Table = Table {
+    nth: 1,
+    put: "INSERT OR REPLACE INTO deployments (id, record) VALUES (?1, ?2)",
+    delete: "DELETE FROM deployments WHERE id = ?1",
+};
+const ACTUAL_LRPS: Table = Table {
+    nth: 2,
+    put: "INSERT OR REPLACE INTO actual_lrps (id, record) VALUES (?1, ?2)",
+    delete: "DELETE FROM actual_lrps WHERE id = ?1",
+};
+const TASKS: Table = Table {
+    nth: 3,
+    put: "INSERT OR REPLACE INTO tasks (id, record) VALUES (?1, ?2)",
+    delete: "DELETE FROM tasks WHERE id = ?1",
+};
+
+/// One row to be written or deleted.
+struct Write<'a> {
+    table: Table,
+    row: RowId,
+    record: After<'a>,
+}
+
+enum After<'a> {
+    Nothing,
+    Domain(&'a DomainRecord),
+    Deployment(&'a LrpDeployment),
+    Actual(&'a ActualLrp),
+    Task(&'a Task),
+}
+
+impl<'a> Write<'a> {
+    fn of(change: &'a Change) -> Option<Self> {
+        let (table, row, record) = match change {
+            Change::Domain(row, _, after) => (DOMAINS, row, after.as_ref().map(After::Domain)),
+            Change::Deployment(row, _, after) => {
+                (DEPLOYMENTS, row, after.as_deref().map(After::Deployment))
+            }
+            Change::Actual(row, _, after) => {
+                (ACTUAL_LRPS, row, after.as_deref().map(After::Actual))
+            }
+            Change::Task(row, _, after) => (TASKS, row, after.as_deref().map(After::Task)),
+            Change::Presence(..) | Change::Settled(..) | Change::Asked(..) => return None,
+        };
+        Some(Write { table, row: *row, record: record.unwrap_or(After::Nothing) })
+    }
+
+    fn execute(&self, connection: &Connection, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
+        let row = self.row.0.cast_signed();
+        let scratch = std::mem::take(buffer);
+        let encoded = match self.record {
+            After::Nothing => {
+                let mut delete =
+                    connection.prepare_cached(self.table.delete).map_err(commit_error)?;
+                delete.execute([row]).map_err(commit_error)?;
+                return Ok(());
+            }
+            After::Domain(record) => codec::encode(record, scratch),
+            After::Deployment(record) => codec::encode(record, scratch),
+            After::Actual(record) => codec::encode(record, scratch),
+            After::Task(record) => codec::encode(record, scratch),
+        };
+        let bytes = encoded.map_err(|error| StoreError::Commit { reason: error.to_string() })?;
+        let mut put = connection.prepare_cached(self.table.put).map_err(commit_error)?;
+        put.execute((row, &bytes)).map_err(commit_error)?;
+        *buffer = bytes;
+        Ok(())
+    }
+}
+
+fn connect(path: &Path) -> Result<Connection, StoreError> {
+    let failed = |error| open_error("open", path, error);
+    let mut connection = Connection::open(path).map_err(failed)?;
+    connection.busy_timeout(Duration::from_secs(5)).map_err(failed)?;
+    connection.set_prepared_statement_cache_capacity(32);
+    let empty: Option<String> = connection
+        .query_row("SELECT name FROM sqlite_schema LIMIT 1", [], |row| row.get(0))
+        .optional()
+        .map_err(failed)?;
+    let application: i32 =
+        connection.query_row("PRAGMA application_id", [], |row| row.get(0)).map_err(failed)?;
+    if empty.is_some() && application != APPLICATION_ID {
+        return Err(StoreError::NotOurs(path.to_owned()));
+    }
+    // FULL syncs the log at every commit: in WAL nothing less survives a power cut. The log is
+    // folded back at 16 MiB, and its file does not stay larger than 64.
+    connection
+        .execute_batch(
+            "PRAGMA journal_mode = WAL;
+             PRAGMA synchronous = FULL;
+             PRAGMA wal_autocheckpoint = 4096;
+             PRAGMA journal_size_limit = 67108864;
+             PRAGMA cache_size = -8192;
+             PRAGMA temp_store = MEMORY;",
+        )
+        .map_err(failed)?;
+    migrate(&mut connection, path)?;
+    Ok(connection)
+}
+
+fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    let failed = |error| open_error("migrate", path, error);
+    let found: i32 =
+        connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed)?;
+    if found > SCHEMA_VERSION || found < 0 {
+        return Err(StoreError::Newer { path: path.to_owned(), found });
+    }
+    if found == SCHEMA_VERSION {
+        return Ok(());
+    }
+    if found > 0 {
+        let folder = path.parent().unwrap_or(Path::new(".")).join(BACKUPS);
+        let copy = folder.join(format!("before-schema-{SCHEMA_VERSION}.db"));
+        backup::backup(path, &copy)?;
+        info!(backup = %copy.display(), found, to = SCHEMA_VERSION, "migrating the database");
+    }
+    let transaction = connection.transaction().map_err(failed)?;
+    for step in &MIGRATIONS[usize::try_from(found).unwrap_or_default()..] {
+        transaction.execute_batch(step).map_err(failed)?;
+    }
+    let versions = format!(
+        "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
+    );
+    transaction.execute_batch(&versions).map_err(failed)?;
+    transaction.commit().map_err(failed)
+}
+
+fn commit_error(error: rusqlite::Error) -> StoreError {
+    let hint = match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => "; free some space on the disk of the data folder",
+        Some(ErrorCode::ReadOnly) => "; the data folder is not writable",
+        Some(ErrorCode::SystemIoFailure) => "; the disk of the data folder reports an error",
+        Some(_) | None => "",
+    };
+    StoreError::Commit { reason: format!("{error}{hint}") }
+}
+
+/// Tells damage from other trouble, and where the newest backup is.
+fn open_error(doing: &'static str, path: &Path, error: rusqlite::Error) -> StoreError {
+    let damaged = matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+    );
+    if !damaged {
+        return StoreError::Open { doing, path: path.to_owned(), reason: error.to_string() };
+    }
+    let way_out = backup::way_out(path);
+    StoreError::Damaged { path: path.to_owned(), reason: error.to_string(), way_out }
+}

@@ -1,0 +1,122 @@
+//! Looks a database over without opening it for work: for `check` and `dump`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+use volvox_protocol::actual_lrp::ActualLrp;
+use volvox_protocol::deployment::LrpDeployment;
+use volvox_protocol::task::Task;
+
+use super::backup::{integrity, open_read_only};
+use super::{Record, StoreError, codec, open_error};
+use crate::bbs::command::{DomainRecord, RowId};
+use crate::bbs::logic::Board;
+use crate::bbs::settings::Settings;
+
+/// What a look at the whole database found.
+#[derive(Debug, Default, Serialize)]
+pub struct Inspection {
+    /// What SQLite says of the file's structure; empty when it is sound.
+    pub faults: Vec<String>,
+    /// Records that a board would set aside.
+    pub unreadable: Vec<Unusable>,
+    /// Usable records, by table.
+    pub records: BTreeMap<&'static str, usize>,
+    /// Records that a board has set aside before.
+    pub set_aside: i64,
+}
+
+/// A record that a board could not use.
+#[derive(Debug, Serialize)]
+pub struct Unusable {
+    /// Its table.
+    pub table: &'static str,
+    /// Its row.
+    pub row: u64,
+    /// Why it cannot be used.
+    pub reason: String,
+}
+
+type Visit<'a> = &'a mut dyn FnMut(&'static str, u64, serde_json::Value) -> Result<(), String>;
+
+impl Inspection {
+    /// Reads everything.
+    pub fn of(database: &Path) -> Result<Self, StoreError> {
+        Inspection::each(database, |_, _, _| Ok(()))
+    }
+
+    /// Whether a board would take the database as it is.
+    pub fn is_sound(&self) -> bool {
+        self.faults.is_empty() && self.unreadable.is_empty()
+    }
+
+    /// Reads everything and shows each usable record. Goes on past damage where it can.
+    pub fn each(
+        database: &Path,
+        mut visit: impl FnMut(&'static str, u64, serde_json::Value) -> Result<(), String>,
+    ) -> Result<Self, StoreError> {
+        let mut found = Inspection { faults: integrity(database)?, ..Inspection::default() };
+        let mut board = Board::new(Settings::default());
+        found.table::<DomainRecord>(database, &mut board, &mut visit)?;
+        found.table::<Arc<LrpDeployment>>(database, &mut board, &mut visit)?;
+        found.table::<Arc<ActualLrp>>(database, &mut board, &mut visit)?;
+        found.table::<Arc<Task>>(database, &mut board, &mut visit)?;
+        let connection = open_read_only(database).map_err(|e| open_error("read", database, e))?;
+        let count = connection.query_row("SELECT count(*) FROM set_aside", [], |row| row.get(0));
+        found.set_aside = count.unwrap_or_default();
+        Ok(found)
+    }
+
+    fn table<T: Record>(
+        &mut self,
+        database: &Path,
+        board: &mut Board,
+        visit: Visit<'_>,
+    ) -> Result<(), StoreError> {
+        let failed = |error| open_error("read", database, error);
+        let connection = open_read_only(database).map_err(failed)?;
+        let query = format!("SELECT id, record FROM {} ORDER BY id", T::TABLE);
+        let mut statement = match connection.prepare(&query) {
+            Ok(statement) => statement,
+            Err(error) => {
+                self.faults.push(format!("{}: {error}", T::TABLE));
+                return Ok(());
+            }
+        };
+        let mut rows = statement.query([]).map_err(failed)?;
+        loop {
+            let row = match rows.next() {
+                Ok(Some(row)) => row,
+                Ok(None) => break,
+                Err(error) => {
+                    self.faults.push(format!("{}: {error}", T::TABLE));
+                    break;
+                }
+            };
+            let id: i64 = row.get(0).map_err(failed)?;
+            let id = id.cast_unsigned();
+            let read = match row.get_ref(1).map(|value| value.as_bytes().map(codec::decode::<T>)) {
+                Ok(Ok(Ok(record))) => {
+                    let shown = serde_json::to_value(&record).map_err(|error| error.to_string());
+                    let put = shown.and_then(|shown| {
+                        board.load(record.change(RowId(id)))?;
+                        Ok(shown)
+                    });
+                    put.and_then(|shown| visit(T::TABLE, id, shown))
+                }
+                Ok(Ok(Err(error))) => Err(error.to_string()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            match read {
+                Ok(()) => *self.records.entry(T::TABLE).or_default() += 1,
+                Err(reason) => {
+                    self.unreadable.push(Unusable { table: T::TABLE, row: id, reason });
+                }
+            }
+        }
+        Ok(())
+    }
+}

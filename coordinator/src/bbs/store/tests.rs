@@ -1,0 +1,317 @@
+//! Tests of the store on real files: damaged, foreign, full, from the future.
+
+use std::path::Path;
+use std::time::Duration;
+
+use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, NetInfo, Running, Tags};
+use volvox_protocol::id::{CellId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use volvox_protocol::request::CellRequest;
+use volvox_protocol::validate::Valid;
+
+use super::backup::{backup, restore};
+use super::inspect::Inspection;
+use super::*;
+use crate::bbs::command::Command;
+
+const NOW: Timestamp = Timestamp::from_secs(1_000_000);
+
+/// A folder with a board on it, and everything that a board can hold.
+struct Desk {
+    folder: tempfile::TempDir,
+}
+
+impl Desk {
+    fn new() -> Self {
+        Desk { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn database(&self) -> PathBuf {
+        self.path().join(DATABASE)
+    }
+
+    fn open(&self) -> (Store, Board, LoadReport) {
+        let mut store = Store::open(self.path()).unwrap();
+        let (board, report) = store.load(Settings::default(), NOW).unwrap();
+        (store, board, report)
+    }
+
+    /// Applies and commits.
+    fn write(&self, commands: Vec<Command>) {
+        let (mut store, mut board, _) = self.open();
+        for (seed, command) in commands.into_iter().enumerate() {
+            let outcome = board.apply(NOW, seed as u64, command).unwrap();
+            store.commit(&outcome.changes).unwrap();
+        }
+    }
+
+    fn filled() -> Self {
+        let desk = Desk::new();
+        desk.write(everything());
+        desk
+    }
+
+    /// Runs SQL behind the store's back.
+    fn sql(&self, sql: &str) {
+        Connection::open(self.database()).unwrap().execute_batch(sql).unwrap();
+    }
+}
+
+fn desire(process: &str) -> Command {
+    let json = serde_json::json!({
+        "process_guid": process, "domain": "d", "instances": 2, "rootfs": "host:",
+        "routes": {"cf-router": [{"hostnames": ["a.example.com"]}]},
+        "metric_tags": {"source_id": {"static": "s"}},
+        "action": {"run": {"path": "/bin/true", "user": "nobody"}},
+    });
+    Command::DesireLrp(Box::new(serde_json::from_value(json).unwrap()))
+}
+
+fn started(process: &str, index: u32) -> Command {
+    let key = LrpKey {
+        process_guid: ProcessGuid::new(process).unwrap(),
+        index,
+        domain: Domain::new("d").unwrap(),
+        definition_id: None,
+    };
+    let instance = InstanceKey {
+        instance_guid: InstanceGuid::new(&format!("i-{process}-{index}")).unwrap(),
+        cell_id: CellId::new("cell-1").unwrap(),
+    };
+    let running = Running {
+        net_info: NetInfo { address: "192.0.2.1".into(), ..NetInfo::default() },
+        internal_routes: Box::default(),
+        metric_tags: Tags::default(),
+        routable: true,
+        availability_zone: "z".into(),
+    };
+    Command::Cell(Valid::new(CellRequest::StartLrp(key, instance, Arc::new(running))).unwrap())
+}
+
+fn task(guid: &str) -> Command {
+    let json = serde_json::json!({
+        "rootfs": "host:", "action": {"run": {"path": "/bin/true", "user": "nobody"}},
+    });
+    let definition = Box::new(serde_json::from_value(json).unwrap());
+    Command::DesireTask(TaskGuid::new(guid).unwrap(), Domain::new("d").unwrap(), definition)
+}
+
+fn everything() -> Vec<Command> {
+    let fresh = Command::UpsertDomain(Domain::new("d").unwrap(), Duration::ZERO);
+    vec![fresh, desire("p1"), desire("p2"), started("p1", 0), task("t1")]
+}
+
+/// All records of a board, to compare.
+fn shown(board: &Board) -> String {
+    let records = board.records();
+    let processes: Vec<_> = records.processes().collect();
+    let tasks: Vec<_> = records.tasks().collect();
+    let domains: Vec<_> = records.domains().collect();
+    format!("{processes:#?}{tasks:#?}{domains:#?}")
+}
+
+#[test]
+fn what_was_committed_is_read_back_to_the_letter() {
+    let desk = Desk::new();
+    let (mut store, mut board, _) = desk.open();
+    for (seed, command) in everything().into_iter().enumerate() {
+        store.commit(&board.apply(NOW, seed as u64, command).unwrap().changes).unwrap();
+    }
+    let before = shown(&board);
+    drop(store);
+    let (_, board, report) = desk.open();
+    assert_eq!(shown(&board), before);
+    assert_eq!(report, LoadReport { records: 8, set_aside: vec![] });
+    assert_eq!(crate::bbs::logic::check::check(&board, NOW), [""; 0]);
+}
+
+#[test]
+fn a_row_that_changed_twice_in_a_batch_is_kept_as_it_was_last() {
+    let desk = Desk::new();
+    let (mut store, mut board, _) = desk.open();
+    let mut changes = Vec::new();
+    let gone = Command::RemoveDesiredLrp(ProcessGuid::new("p2").unwrap());
+    for (seed, command) in everything().into_iter().chain([gone]).enumerate() {
+        changes.extend(board.apply(NOW, seed as u64, command).unwrap().changes);
+    }
+    store.commit(&changes).unwrap();
+    let before = shown(&board);
+    drop(store);
+    assert_eq!(shown(&desk.open().1), before);
+}
+
+#[test]
+fn a_full_database_takes_nothing_of_a_batch_and_takes_it_later() {
+    let desk = Desk::filled();
+    let (mut store, mut board, _) = desk.open();
+    let before = shown(&board);
+    store.connection.execute_batch("PRAGMA max_page_count = 1").unwrap();
+    let mut changes = Vec::new();
+    for nth in 0..50 {
+        let command = desire(&format!("more-{nth}"));
+        changes.extend(board.apply(NOW, nth, command).unwrap().changes);
+    }
+    let text = store.commit(&changes).unwrap_err().to_string();
+    assert!(text.contains("not saved") && text.contains("free some space"), "{text}");
+    board.undo(NOW, changes.clone().into_iter());
+    assert_eq!(shown(&board), before, "the board has stepped back");
+    assert!(store.is_usable());
+    store.connection.execute_batch("PRAGMA max_page_count = 100000").unwrap();
+    let (_, on_disk) = (store.is_usable(), store.load(Settings::default(), NOW).unwrap().0);
+    assert_eq!(shown(&on_disk), before, "nothing of the batch is on the disk");
+    store.commit(&changes).unwrap();
+}
+
+#[test]
+fn a_read_only_database_refuses_and_says_so() {
+    let desk = Desk::filled();
+    let (mut store, mut board, _) = desk.open();
+    store.connection.execute_batch("PRAGMA query_only = ON").unwrap();
+    let changes = board.apply(NOW, 9, desire("p9")).unwrap().changes;
+    let text = store.commit(&changes).unwrap_err().to_string();
+    assert!(text.contains("not writable"), "{text}");
+    store.connection.execute_batch("PRAGMA query_only = OFF").unwrap();
+    store.commit(&changes).unwrap();
+}
+
+#[test]
+fn a_flipped_record_is_set_aside_and_the_rest_is_kept() {
+    let desk = Desk::filled();
+    desk.sql("UPDATE tasks SET record = x'01000000007f'");
+    let (store, board, report) = desk.open();
+    assert_eq!(report.set_aside.len(), 1);
+    assert_eq!(report.set_aside[0].origin, "tasks");
+    assert!(report.set_aside[0].reason.contains("checksum"), "{report:?}");
+    assert_eq!((board.records().task_count(), board.records().instance_count()), (0, 4));
+    let fresh = board.is_fresh(NOW, &Domain::new("d").unwrap());
+    assert!(fresh, "a lost task says nothing about what is desired");
+    drop(store);
+    let kept: i64 = Connection::open(desk.database())
+        .unwrap()
+        .query_row("SELECT count(*) FROM set_aside WHERE record = x'01000000007f'", [], |r| {
+            r.get(0)
+        })
+        .unwrap();
+    assert_eq!(kept, 1, "its bytes are kept for whoever wants to look");
+    assert_eq!(desk.open().2.set_aside, [], "it is set aside once");
+}
+
+#[test]
+fn a_lost_deployment_stops_nothing_because_no_domain_stays_fresh() {
+    let desk = Desk::filled();
+    desk.sql("UPDATE deployments SET record = x'00' WHERE id = (SELECT min(id) FROM deployments)");
+    let (_, mut board, report) = desk.open();
+    assert_eq!(report.set_aside.len(), 1);
+    assert_eq!(board.records().domains().count(), 0);
+    let outcome = board.apply(NOW, 1, Command::ConvergeAll).unwrap();
+    assert_eq!(outcome.changes, [], "its instances look undesired and are left alone");
+    assert_eq!(outcome.effects, []);
+    let (_, again, _) = desk_reload(&desk);
+    assert_eq!(again.records().domains().count(), 0, "also after another start");
+}
+
+fn desk_reload(desk: &Desk) -> (Store, Board, LoadReport) {
+    desk.open()
+}
+
+#[test]
+fn records_that_break_a_rule_are_set_aside() {
+    let desk = Desk::filled();
+    desk.sql("INSERT INTO actual_lrps SELECT id + 1000, record FROM actual_lrps LIMIT 1");
+    desk.sql("INSERT INTO deployments SELECT id + 1000, record FROM deployments LIMIT 1");
+    desk.sql("INSERT INTO tasks SELECT id + 1000, record FROM tasks LIMIT 1");
+    let (_, board, report) = desk.open();
+    let reasons: Vec<&str> = report.set_aside.iter().map(|it| it.reason.as_str()).collect();
+    assert_eq!(
+        reasons,
+        [
+            "desired LRP p1 is there twice",
+            "p1/0 is there twice as Ordinary",
+            "task t1 is there twice"
+        ]
+    );
+    assert_eq!(board.records().instance_count(), 4);
+}
+
+#[test]
+fn a_damaged_file_gives_a_clear_error_names_the_backup_and_is_not_touched() {
+    let pages: [(&str, fn(&mut Vec<u8>)); 3] = [
+        ("no header", |bytes| bytes[..64].fill(0x5a)),
+        ("cut short", |bytes| bytes.truncate(bytes.len() / 2)),
+        ("broken pages", |bytes| bytes[4096..].fill(0xff)),
+    ];
+    for (name, damage) in pages {
+        let desk = Desk::filled();
+        // Folded back into one file, so that the damage is to what is read.
+        desk.sql("PRAGMA wal_checkpoint(TRUNCATE)");
+        let copy = desk.path().join(BACKUPS).join("monday.db");
+        backup(&desk.database(), &copy).unwrap();
+        let mut bytes = std::fs::read(desk.database()).unwrap();
+        damage(&mut bytes);
+        std::fs::write(desk.database(), &bytes).unwrap();
+
+        let opened = Store::open(desk.path()).and_then(|mut it| it.load(Settings::default(), NOW));
+        let text = opened.unwrap_err().to_string();
+        assert!(text.contains("is damaged"), "{name}: {text}");
+        assert!(text.contains("volvox-coordinator check"), "{name}: {text}");
+        assert!(text.contains("monday.db") && text.contains("restore"), "{name}: {text}");
+        assert_eq!(std::fs::read(desk.database()).unwrap(), bytes, "{name}: was touched");
+
+        let kept = restore(desk.path(), &copy).unwrap().unwrap();
+        assert_eq!(std::fs::read(kept).unwrap(), bytes, "{name}: the damaged file is kept");
+        assert_eq!(desk.open().2.records, 8, "{name}");
+    }
+}
+
+#[test]
+fn without_a_backup_the_way_out_is_told_too() {
+    let desk = Desk::filled();
+    std::fs::write(desk.database(), vec![0x5a; 8192]).unwrap();
+    let text = Store::open(desk.path()).unwrap_err().to_string();
+    assert!(text.contains("there is no backup") && text.contains("none is stopped"), "{text}");
+}
+
+#[test]
+fn a_foreign_database_and_one_from_the_future_are_left_alone() {
+    let desk = Desk::new();
+    desk.sql("CREATE TABLE other (x)");
+    let text = Store::open(desk.path()).unwrap_err().to_string();
+    assert!(text.contains("is not a Volvox database"), "{text}");
+    let desk = Desk::filled();
+    desk.sql("PRAGMA user_version = 99");
+    let text = Store::open(desk.path()).unwrap_err().to_string();
+    assert!(text.contains("schema version 99") && text.contains("newer version"), "{text}");
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_named() {
+    let desk = Desk::new();
+    std::fs::write(desk.path().join("file"), "").unwrap();
+    let text = Store::open(&desk.path().join("file/data")).unwrap_err().to_string();
+    assert!(text.contains("cannot create the data folder") && text.contains("file/data"), "{text}");
+}
+
+#[test]
+fn a_damaged_backup_is_not_put_back() {
+    let desk = Desk::filled();
+    let bad = desk.path().join("bad.db");
+    std::fs::write(&bad, vec![0x5a; 8192]).unwrap();
+    assert!(restore(desk.path(), &bad).is_err());
+    assert_eq!(desk.open().2.records, 8, "the database is as it was");
+}
+
+#[test]
+fn an_inspection_finds_what_a_board_would_set_aside_and_changes_nothing() {
+    let desk = Desk::filled();
+    assert!(Inspection::of(&desk.database()).unwrap().is_sound());
+    desk.sql("UPDATE tasks SET record = x'00'");
+    for _ in 0..2 {
+        let found = Inspection::of(&desk.database()).unwrap();
+        assert_eq!(found.unreadable.len(), 1);
+        assert_eq!(found.records["actual_lrps"], 4);
+        assert!(!found.is_sound());
+    }
+}

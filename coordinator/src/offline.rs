@@ -1,0 +1,118 @@
+//! What can be done with a database while no coordinator serves it: check, backup, restore, dump.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, bail};
+use volvox_coordinator::bbs::store::inspect::Inspection;
+use volvox_coordinator::bbs::store::{BACKUPS, DATABASE, backup as store};
+
+/// Prints one line for a person.
+#[expect(clippy::print_stdout, reason = "the one place that prints results")]
+fn say(line: &str) {
+    println!("{line}");
+}
+
+/// Prints an error with everything that led to it.
+#[expect(clippy::print_stderr, reason = "the one place that prints errors")]
+pub(crate) fn complain(error: &anyhow::Error) {
+    eprintln!("volvox-coordinator: {error:#}");
+}
+
+pub(crate) fn check(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    let found = Inspection::of(&existing(folder)?)?;
+    if json {
+        say(&serde_json::to_string(&found)?);
+    } else {
+        for fault in &found.faults {
+            say(&format!("damaged: {fault}"));
+        }
+        for record in &found.unreadable {
+            say(&format!("unreadable: {} row {}: {}", record.table, record.row, record.reason));
+        }
+        let counts = &found.records;
+        let counts: Vec<String> = counts.iter().map(|(table, n)| format!("{n} {table}")).collect();
+        say(&format!("readable: {}", counts.join(", ")));
+        if found.set_aside > 0 {
+            say(&format!("set aside earlier: {} (see `dump`)", found.set_aside));
+        }
+        say(if found.is_sound() { "the database is sound" } else { "the database is NOT sound" });
+        if !found.is_sound()
+            && let Some(backup) = store::newest_backup(folder)
+        {
+            let (folder, backup) = (folder.display(), backup.display());
+            say(&format!("newest backup: {backup}"));
+            say(&format!(
+                "put it back: volvox-coordinator restore --data-dir {folder} --from {backup}"
+            ));
+        }
+    }
+    Ok(if found.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+pub(crate) fn backup(folder: &Path, to: Option<PathBuf>, json: bool) -> anyhow::Result<ExitCode> {
+    let database = existing(folder)?;
+    let to = match to {
+        Some(to) => to,
+        None => {
+            let seconds = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+            folder.join(BACKUPS).join(format!("board-{seconds}.db"))
+        }
+    };
+    store::backup(&database, &to)?;
+    let bytes = std::fs::metadata(&to).context("look at the backup")?.len();
+    if json {
+        say(&serde_json::json!({"backup": to, "bytes": bytes}).to_string());
+    } else {
+        say(&format!("backed up to {} ({bytes} bytes)", to.display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn restore(
+    folder: &Path,
+    from: Option<PathBuf>,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let from = match from.or_else(|| store::newest_backup(folder)) {
+        Some(from) => from,
+        None => bail!(
+            "there is no backup in {}: name one with --from FILE",
+            folder.join(BACKUPS).display()
+        ),
+    };
+    if !from.is_file() {
+        bail!("there is no file {}", from.display());
+    }
+    let kept = store::restore(folder, &from)?;
+    if json {
+        say(&serde_json::json!({"restored": from, "kept": kept}).to_string());
+    } else {
+        say(&format!("restored {}", from.display()));
+        if let Some(kept) = kept {
+            say(&format!("the database that was there is kept as {}", kept.display()));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn dump(folder: &Path) -> anyhow::Result<ExitCode> {
+    let database = existing(folder)?;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let found = Inspection::each(&database, |table, row, record| {
+        let line = serde_json::json!({"table": table, "row": row, "record": record});
+        writeln!(out, "{line}").map_err(|error| error.to_string())
+    })?;
+    out.flush().context("print the records")?;
+    Ok(if found.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn existing(folder: &Path) -> anyhow::Result<PathBuf> {
+    let database = folder.join(DATABASE);
+    if !database.is_file() {
+        bail!("there is no database {}: is --data-dir right?", database.display());
+    }
+    Ok(database)
+}
