@@ -1,16 +1,20 @@
 //! The board from outside: killed without warning, on a full disk, started twice.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use volvox_coordinator::bbs::command::Command as BoardCommand;
-use volvox_coordinator::bbs::driver::{Bbs, CallError, Converge};
+use volvox_coordinator::bbs::command::{Command as BoardCommand, Effect};
+use volvox_coordinator::bbs::driver::{Bbs, CallError, Converge, Outlet};
 use volvox_coordinator::bbs::logic::check::check;
 use volvox_coordinator::bbs::settings::Settings;
 use volvox_coordinator::bbs::store::inspect::Inspection;
 use volvox_coordinator::bbs::store::{DATABASE, Store, StoreError};
+use volvox_protocol::event::Event;
 use volvox_protocol::time::Timestamp;
 use volvox_tests::disk::{SmallDisk, is_root};
 use volvox_tests::load::{Acknowledged, Stage, command};
@@ -74,7 +78,9 @@ fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_when_it_is_emptied() {
     }
     let disk = SmallDisk::mount(3_072).unwrap();
     let folder = disk.path().join("data");
-    let bbs = open(&folder).unwrap();
+    let told = Arc::new(AtomicUsize::new(0));
+    let counter = Counter(Arc::clone(&told));
+    let bbs = Bbs::open(&folder, Settings::default(), Converge::WhenTold, counter).unwrap();
     let mut acknowledged = Acknowledged::default();
     bbs.call(command("before", Stage::Desired).unwrap()).unwrap();
     acknowledged.note("before", Stage::Desired);
@@ -85,6 +91,7 @@ fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_when_it_is_emptied() {
         for nth in 0..200 {
             let process = format!("full-{round}-{nth}");
             let before = bbs.view().snapshot().process_count();
+            let told_before = told.load(Ordering::SeqCst);
             match bbs.call(command(&process, Stage::Desired).unwrap()) {
                 Ok(_) => acknowledged.note(&process, Stage::Desired),
                 Err(CallError::Store(error)) => {
@@ -95,6 +102,7 @@ fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_when_it_is_emptied() {
                         "{text}"
                     );
                     assert_eq!(bbs.view().snapshot().process_count(), before, "it became visible");
+                    assert_eq!(told.load(Ordering::SeqCst), told_before, "somebody was told");
                 }
                 Err(other) => panic!("{other}"),
             }
@@ -110,6 +118,19 @@ fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_when_it_is_emptied() {
     drop(bbs);
     let bbs = open(&folder).unwrap();
     assert_eq!(records(&bbs), shown, "what is on the disk is what was shown");
+}
+
+/// Counts what leaves the board.
+struct Counter(Arc<AtomicUsize>);
+
+impl Outlet for Counter {
+    fn tell(&mut self, events: Vec<Event>) {
+        self.0.fetch_add(events.len(), Ordering::SeqCst);
+    }
+
+    fn ask(&mut self, effects: Vec<Effect>) {
+        self.0.fetch_add(effects.len(), Ordering::SeqCst);
+    }
 }
 
 /// The records in a form that can be compared.

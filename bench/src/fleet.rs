@@ -84,7 +84,7 @@ pub fn start(nth: usize, index: u32, cell: &CellId) -> anyhow::Result<Command> {
         ports: Box::new([PortMapping { container_port: 8080, host_port, ..Default::default() }]),
         instance_address: "10.255.96.17".into(),
         preferred_address: PreferredAddress::Host,
-        instance_ipv6_address: Box::default(),
+        instance_ipv6_address: "".into(),
     };
     let guid = String::from(process_guid(nth)?);
     let tags: Tags =

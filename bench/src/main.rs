@@ -6,6 +6,10 @@ mod board;
 
 use volvox_bench::figures::Figures;
 
+/// The coordinator's own: what is measured is what is shipped.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark talks to a person")]
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -1,4 +1,5 @@
 //! The program itself: what it prints and how it ends, on good and bad input.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::path::Path;
 use std::process::Command;

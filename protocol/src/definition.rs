@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::action::{Action, EnvironmentVariable, File};
 use crate::egress::SecurityGroupRule;
 use crate::record::record;
+use crate::secret::Secret;
 
 pub use checks::{Check, CheckDefinition, HttpCheck, TcpCheck};
 pub use image::{CachedDependency, DigestAlgorithm, ImageLayer, LayerType, MediaType};
@@ -82,7 +83,7 @@ record! {
         /// Who fetches the image.
         image_username: String = "image_username" omit,
         /// The password of who fetches the image.
-        image_password: String = "image_password" omit,
+        image_password: Secret = "image_password" omit,
         /// Checks that need no process in the container; they replace the monitor.
         check_definition: Option<CheckDefinition> = "check_definition" omit,
         /// Layers on top of the root file system.

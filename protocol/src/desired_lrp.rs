@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::definition::{LrpDefinition, MetricTags, Routes, UpdateStrategy};
 use crate::id::{DefinitionId, Domain, ProcessGuid};
 use crate::record::{is_default, read_flat, record};
+use crate::secret::Secret;
 use crate::tag::ModificationTag;
 
 pub use info::{DesiredLrpSchedulingInfo, VolumePlacement, routing_info};
@@ -179,6 +180,6 @@ record! {
         /// Who fetches the image; goes with the password.
         image_username: Option<String> = "image_username" omit,
         /// The password of who fetches the image; goes with the name.
-        image_password: Option<String> = "image_password" omit,
+        image_password: Option<Secret> = "image_password" omit,
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`id`], [`time`], [`tag`], [`limits`] | identifiers, times, modification tags, every limit |
-//! | [`validate`] | `Valid<T>`: a value that exists is valid |
+//! | [`id`], [`time`], [`tag`], [`limits`], [`secret`] | identifiers, times, modification tags, every limit, passwords |
+//! | [`validate`], [`packed`] | `Valid<T>`: a value that exists is valid; `Packed<T>`: a value kept small |
 //! | [`action`], [`egress`], [`definition`] | what to run, what it may reach, everything around it |
 //! | [`desired_lrp`], [`deployment`], [`task`] | what consumers ask for, and the record of it |
 //! | [`actual_lrp`] | one instance of an LRP, as the board knows it |
@@ -29,7 +29,9 @@ pub mod egress;
 pub mod event;
 pub mod id;
 pub mod limits;
+pub mod packed;
 pub mod request;
+pub mod secret;
 pub mod tables;
 pub mod tag;
 pub mod task;

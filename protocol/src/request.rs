@@ -5,8 +5,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::actual_lrp::{InstanceKey, LrpKey, Running};
+use crate::definition::LrpDefinition;
 use crate::id::{CellId, DefinitionId, Domain, ProcessGuid, TaskGuid};
 use crate::limits::{ARGUMENT_BYTES, RESULT_BYTES};
+use crate::task::TaskDefinition;
 use crate::validate::{Checker, Validate};
 
 /// What a cell tells the board about its instances and tasks.
@@ -146,6 +148,36 @@ pub struct Requirements {
     pub placement_tags: Vec<String>,
     /// Volume drivers that the cell must have.
     pub volume_drivers: Vec<String>,
+}
+
+impl Requirements {
+    /// What an instance of this definition needs.
+    pub fn of(definition: &LrpDefinition) -> Self {
+        Requirements {
+            memory_mb: definition.memory_mb,
+            disk_mb: definition.disk_mb,
+            max_pids: definition.max_pids,
+            rootfs: definition.rootfs.clone(),
+            placement_tags: definition.placement_tags.clone(),
+            volume_drivers: definition.volume_drivers(),
+        }
+    }
+
+    /// What this task needs.
+    pub fn of_task(definition: &TaskDefinition) -> Self {
+        let mut volume_drivers: Vec<String> =
+            definition.volume_mounts.iter().map(|mount| mount.driver.clone()).collect();
+        volume_drivers.sort();
+        volume_drivers.dedup();
+        Requirements {
+            memory_mb: definition.memory_mb,
+            disk_mb: definition.disk_mb,
+            max_pids: definition.max_pids,
+            rootfs: definition.rootfs.clone(),
+            placement_tags: definition.placement_tags.clone(),
+            volume_drivers,
+        }
+    }
 }
 
 /// Instances of one process that want a cell each.

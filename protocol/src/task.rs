@@ -19,6 +19,7 @@ use crate::definition::{
 use crate::egress::SecurityGroupRule;
 use crate::id::{CellId, Domain, TaskGuid};
 use crate::record::{read_flat, record};
+use crate::secret::Secret;
 use crate::time::Timestamp;
 
 record! {
@@ -72,7 +73,7 @@ record! {
         /// Who fetches the image.
         image_username: String = "image_username" always,
         /// The password of who fetches the image.
-        image_password: String = "image_password" always,
+        image_password: Secret = "image_password" always,
         /// Layers on top of the root file system.
         image_layers: Vec<ImageLayer> = "image_layers" omit,
         /// How much it may log.

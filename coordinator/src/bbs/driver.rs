@@ -5,6 +5,9 @@
 //! answers. When a commit fails, none of the batch has happened: the board steps back, every
 //! caller of the batch is told, and the next batch is tried as if nothing had been.
 
+#[cfg(test)]
+mod tests;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};

@@ -294,6 +294,12 @@ impl Store {
         self.connection.is_autocommit()
     }
 
+    /// Leaves the connection as a failed rollback would.
+    #[cfg(test)]
+    pub(super) fn break_connection(&self) {
+        self.connection.execute_batch("BEGIN").expect("a fresh connection can begin");
+    }
+
     fn write_all(&self, writes: &[Write<'_>], buffer: &mut Vec<u8>) -> Result<(), StoreError> {
         let connection = &self.connection;
         connection
@@ -462,7 +468,8 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
     // folded back at 16 MiB, and its file does not stay larger than 64.
     connection
         .execute_batch(
-            "PRAGMA journal_mode = WAL;
+            "PRAGMA page_size = 2048;
+             PRAGMA journal_mode = WAL;
              PRAGMA synchronous = FULL;
              PRAGMA wal_autocheckpoint = 4096;
              PRAGMA journal_size_limit = 67108864;
@@ -478,7 +485,7 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let failed = |error| open_error("migrate", path, error);
     let found: i32 =
         connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed)?;
-    if found > SCHEMA_VERSION || found < 0 {
+    if !(0..=SCHEMA_VERSION).contains(&found) {
         return Err(StoreError::Newer { path: path.to_owned(), found });
     }
     if found == SCHEMA_VERSION {

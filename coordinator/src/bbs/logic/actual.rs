@@ -167,7 +167,11 @@ impl Turn<'_> {
         let outcome = if at.suspect.is_some() { CrashOutcome::Wait } else { outcome };
 
         let crash = Crash {
-            key: LrpKey { definition_id: Some(at.definition.clone()), ..key.clone() },
+            key: LrpKey {
+                definition_id: Some(at.definition.clone()),
+                domain: self.domain_of(key, slot).unwrap_or_else(|| key.domain.clone()),
+                ..key.clone()
+            },
             instance: instance.clone(),
             crash_count: count,
             crash_reason: reason(why),

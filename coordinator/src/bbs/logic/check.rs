@@ -85,11 +85,11 @@ pub fn record_faults(lrp: &ActualLrp) -> Vec<String> {
 pub fn deployment_faults(deployment: &LrpDeployment) -> Vec<String> {
     let mut faults = Vec::new();
     let guid = &deployment.process_guid;
-    if deployment.active_definition().is_none() {
+    if deployment.definitions.get(&deployment.active_definition_id).is_none() {
         faults.push(format!("{guid}: the active definition is not among the definitions"));
     }
     if let Some(healthy) = &deployment.healthy_definition_id
-        && !deployment.definitions.contains_key(healthy)
+        && deployment.definitions.get(healthy).is_none()
     {
         faults.push(format!("{guid}: the healthy definition is not among the definitions"));
     }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use volvox_protocol::actual_lrp::{ActualLrp, Presence};
-use volvox_protocol::definition::LrpDefinition;
+use volvox_protocol::definition::{LrpDefinition, MetricTagValue, MetricTags};
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
 use volvox_protocol::event::Event;
 use volvox_protocol::id::{Domain, ProcessGuid};
+use volvox_protocol::packed::Packed;
 use volvox_protocol::request::Rejection;
 use volvox_protocol::time::Timestamp;
 
@@ -59,20 +60,20 @@ impl Turn<'_> {
             after.instances = instances;
         }
         if let Some(routes) = update.routes {
-            after.routes = routes;
+            after.routes = Packed::new(&routes);
         }
         if let Some(annotation) = update.annotation {
-            after.annotation = annotation;
+            after.annotation = annotation.into();
         }
         if let Some(metric_tags) = update.metric_tags {
-            after.metric_tags = metric_tags;
+            fits_metrics_guid(&metric_tags, before.active_definition().as_ref())?;
+            after.metric_tags = Packed::new(&metric_tags);
         }
         if let (Some(image_username), Some(image_password), Some(definition)) =
             (update.image_username, update.image_password, before.active_definition())
         {
-            let definition =
-                LrpDefinition { image_username, image_password, ..(**definition).clone() };
-            after.definitions.insert(after.active_definition_id.clone(), Arc::new(definition));
+            let definition = LrpDefinition { image_username, image_password, ..definition };
+            after.definitions.insert(after.active_definition_id.clone(), &definition);
         }
         let after = Arc::new(after);
         self.put_deployment(Some(&(row, Arc::clone(&before))), Some(Arc::clone(&after)));
@@ -158,8 +159,9 @@ impl Turn<'_> {
 
     /// Tells the cells of running instances when what they serve or say has changed.
     fn tell_running(&mut self, before: &LrpDeployment, after: &LrpDeployment) {
-        let routes = |of: &LrpDeployment| of.routes.get(INTERNAL_ROUTER).cloned();
-        if before.metric_tags == after.metric_tags && routes(before) == routes(after) {
+        let internal = |of: &LrpDeployment| of.routes.get().remove(INTERNAL_ROUTER);
+        let same_routes = before.routes == after.routes || internal(before) == internal(after);
+        if before.metric_tags == after.metric_tags && same_routes {
             return;
         }
         let Some(process) = self.board.records.process(&after.process_guid) else { return };
@@ -173,6 +175,22 @@ impl Turn<'_> {
         for effect in tell {
             self.effect(effect);
         }
+    }
+}
+
+/// The one rule about tags that an update cannot be held against before it meets its definition.
+fn fits_metrics_guid(
+    metric_tags: &MetricTags,
+    definition: Option<&LrpDefinition>,
+) -> Result<(), Rejection> {
+    let guid = definition.map_or("", |definition| &definition.metrics_guid);
+    match metric_tags.get("source_id") {
+        Some(source) if !guid.is_empty() && *source != MetricTagValue::Static(guid.to_owned()) => {
+            Err(Rejection::Invalid(format!(
+                "metric_tags.source_id: must be static and equal to metrics_guid {guid:?}"
+            )))
+        }
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -138,9 +138,17 @@ impl Stage {
 
 /// A board that reads the records of another back from the store.
 fn reload(board: &Board, now: Timestamp) -> Board {
+    reload_with(board, now, |_| {})
+}
+
+/// A board that finds the instance records of another in its store, after an edit.
+fn reload_with(board: &Board, now: Timestamp, edit: impl Fn(&mut ActualLrp)) -> Board {
     let mut new = Board::new(board.settings.clone());
-    for change in stored(board) {
-        new.load(change).expect("it was on a board");
+    for mut change in stored(board) {
+        if let Change::Actual(_, None, Some(lrp)) = &mut change {
+            edit(Arc::make_mut(lrp));
+        }
+        new.load(change).expect("it is a record of ours");
     }
     new.loaded(now);
     new

@@ -124,13 +124,21 @@ impl<'a> Turn<'a> {
         definition: &DefinitionId,
         index: u32,
     ) -> Index {
-        let find = |presence| self.find(process, definition, index, presence);
-        Index {
+        let mut found = Index {
             definition: definition.clone(),
-            ordinary: find(Presence::Ordinary),
-            evacuating: find(Presence::Evacuating),
-            suspect: find(Presence::Suspect),
+            ordinary: None,
+            evacuating: None,
+            suspect: None,
+        };
+        let process = self.board.records.process(process);
+        for slot in process.map_or(&[][..], |process| process.at(definition, index)) {
+            match slot.lrp.presence {
+                Presence::Ordinary => found.ordinary = Some(slot.clone()),
+                Presence::Evacuating => found.evacuating = Some(slot.clone()),
+                Presence::Suspect => found.suspect = Some(slot.clone()),
+            }
         }
+        found
     }
 
     pub(super) fn deployment(&self, process: &ProcessGuid) -> Option<Arc<LrpDeployment>> {
@@ -163,7 +171,7 @@ impl<'a> Turn<'a> {
     pub(super) fn create_quietly(&mut self, lrp: ActualLrp) -> Arc<ActualLrp> {
         let lrp = Arc::new(lrp);
         let row = self.new_row();
-        self.settle_question(&lrp);
+        self.settle_question(&lrp, lrp.presence);
         self.put(Change::Actual(row, None, Some(Arc::clone(&lrp))));
         lrp
     }
@@ -178,22 +186,33 @@ impl<'a> Turn<'a> {
     /// Puts a changed record in the place of `slot`, and leaves the events to the caller.
     pub(super) fn replace(&mut self, slot: &Slot, lrp: ActualLrp) -> Arc<ActualLrp> {
         let lrp = Arc::new(lrp);
-        self.settle_question(&lrp);
+        self.settle_question(&slot.lrp, lrp.presence);
         self.put(Change::Actual(slot.row, Some(Arc::clone(&slot.lrp)), Some(Arc::clone(&lrp))));
         lrp
     }
 
     /// Removes a record.
     pub(super) fn remove(&mut self, slot: &Slot) {
-        self.settle_question(&slot.lrp);
+        self.settle_question(&slot.lrp, slot.lrp.presence);
         self.put(Change::Actual(slot.row, Some(Arc::clone(&slot.lrp)), None));
         self.emit(Event::InstanceRemoved(Arc::clone(&slot.lrp)));
     }
 
-    /// Something came about at this index: whatever was asked about it is answered.
-    fn settle_question(&mut self, lrp: &ActualLrp) {
-        let subject = subject_of(lrp);
-        self.set_asked(subject, None);
+    /// A record that was `before` comes to be of the presence `after`, or goes. What was asked of
+    /// the outside was about the ordinary record, or about one to come beside the suspect: only a
+    /// change of those is an answer.
+    fn settle_question(&mut self, before: &ActualLrp, after: Presence) {
+        let settled = match (before.presence, after) {
+            (Presence::Ordinary, _) | (_, Presence::Ordinary) => true,
+            (Presence::Suspect, _) | (_, Presence::Suspect) => {
+                let (process, definition) = (&before.process_guid, &before.definition_id);
+                self.find(process, definition, before.index, Presence::Ordinary).is_none()
+            }
+            (Presence::Evacuating, Presence::Evacuating) => false,
+        };
+        if settled {
+            self.set_asked(subject_of(before), None);
+        }
     }
 
     /// Creates an unclaimed record at an index that has no ordinary one, and asks for its start.
@@ -216,7 +235,7 @@ impl<'a> Turn<'a> {
             modification_tag: self.new_tag(),
         };
         let lrp = self.create(lrp);
-        self.request_start(&lrp);
+        self.request_start_from(deployment, &lrp);
         lrp
     }
 
@@ -280,12 +299,14 @@ impl<'a> Turn<'a> {
     /// Asks for the start of an unclaimed record, unless nobody desires it: that one only waits
     /// for its domain to be fresh, to go.
     pub(super) fn request_start(&mut self, lrp: &ActualLrp) {
-        let Some((_, deployment)) = self.board.records.deployment(&lrp.process_guid) else {
-            return;
-        };
-        if !deployment.wants(&lrp.definition_id, lrp.index) {
-            return;
+        if let Some(deployment) = self.deployment(&lrp.process_guid)
+            && deployment.wants(&lrp.definition_id, lrp.index)
+        {
+            self.request_start_from(&deployment, lrp);
         }
+    }
+
+    fn request_start_from(&mut self, deployment: &LrpDeployment, lrp: &ActualLrp) {
         let Some(definition) = deployment.definitions.get(&lrp.definition_id) else { return };
         if let Some(last) = self.starts.last_mut()
             && last.process_guid == lrp.process_guid
@@ -294,37 +315,18 @@ impl<'a> Turn<'a> {
             last.indices.push(lrp.index);
             return;
         }
-        let requirements = Requirements {
-            memory_mb: definition.memory_mb,
-            disk_mb: definition.disk_mb,
-            max_pids: definition.max_pids,
-            rootfs: definition.rootfs.clone(),
-            placement_tags: definition.placement_tags.clone(),
-            volume_drivers: definition.volume_drivers(),
-        };
+        let requirements = Arc::clone(definition.requirements());
         self.starts.push(LrpStart {
             process_guid: lrp.process_guid.clone(),
             definition_id: lrp.definition_id.clone(),
             domain: lrp.domain.clone(),
             indices: vec![lrp.index],
-            requirements: Arc::new(requirements),
+            requirements,
         });
     }
 
     pub(super) fn request_task_start(&mut self, task: &Task) {
-        let definition = &task.definition;
-        let mut volume_drivers: Vec<String> =
-            definition.volume_mounts.iter().map(|mount| mount.driver.clone()).collect();
-        volume_drivers.sort();
-        volume_drivers.dedup();
-        let requirements = Requirements {
-            memory_mb: definition.memory_mb,
-            disk_mb: definition.disk_mb,
-            max_pids: definition.max_pids,
-            rootfs: definition.rootfs.clone(),
-            placement_tags: definition.placement_tags.clone(),
-            volume_drivers,
-        };
+        let requirements = Requirements::of_task(&task.definition);
         self.task_starts.push(TaskStart {
             task_guid: task.task_guid.clone(),
             domain: task.domain.clone(),

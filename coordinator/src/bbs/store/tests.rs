@@ -209,12 +209,8 @@ fn a_lost_deployment_stops_nothing_because_no_domain_stays_fresh() {
     let outcome = board.apply(NOW, 1, Command::ConvergeAll).unwrap();
     assert_eq!(outcome.changes, [], "its instances look undesired and are left alone");
     assert_eq!(outcome.effects, []);
-    let (_, again, _) = desk_reload(&desk);
+    let (_, again, _) = desk.open();
     assert_eq!(again.records().domains().count(), 0, "also after another start");
-}
-
-fn desk_reload(desk: &Desk) -> (Store, Board, LoadReport) {
-    desk.open()
 }
 
 #[test]
@@ -238,7 +234,8 @@ fn records_that_break_a_rule_are_set_aside() {
 
 #[test]
 fn a_damaged_file_gives_a_clear_error_names_the_backup_and_is_not_touched() {
-    let pages: [(&str, fn(&mut Vec<u8>)); 3] = [
+    type Damage = fn(&mut Vec<u8>);
+    let pages: [(&str, Damage); 3] = [
         ("no header", |bytes| bytes[..64].fill(0x5a)),
         ("cut short", |bytes| bytes.truncate(bytes.len() / 2)),
         ("broken pages", |bytes| bytes[4096..].fill(0xff)),

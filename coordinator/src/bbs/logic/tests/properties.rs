@@ -1,9 +1,13 @@
 //! A hundred thousand random command sequences, and what must hold whatever comes.
 //!
 //! `play.rs` makes steps from a seed, `watch.rs` takes them one by one and looks at the board after
-//! each, `quiet.rs` lets obedient cells bring it to rest. A failure prints its seed and the fewest
-//! steps that still fail; put the seed into `seeds.txt` when mending the bug.
+//! each (`heard.rs` listens to the events, `fits.rs` looks at effects and tags), `quiet.rs` lets
+//! obedient cells bring it to rest, `seen.rs` looks whether the steps reach what they are about. A
+//! failure prints its seed and the fewest steps that still fail; put the seed into `seeds.txt` when
+//! mending the bug.
 
+mod fits;
+mod heard;
 mod play;
 mod quiet;
 mod seen;
@@ -115,6 +119,7 @@ macro_rules! shares {
             for seed in $share * SEQUENCES..($share + 1) * SEQUENCES {
                 check(&cast, seed);
             }
+            println!("{SEQUENCES} sequences hold from seed {}", $share * SEQUENCES);
         }
     )*};
 }

@@ -65,18 +65,11 @@ fn stage(i1_before: &str, i2_before: &str) -> Stage {
 
 /// The same records as read back by a new board, with i2 RUNNING beside the suspect.
 fn read_back_running(stage: &Stage) -> Stage {
-    let mut board = Board::new(Settings::default());
-    for change in stored(&stage.board) {
-        let change = match change {
-            Change::Actual(row, None, Some(lrp)) if lrp.is_held_by(&i2()) => {
-                let state = LrpState::Running(i2(), running());
-                Change::Actual(row, None, Some(Arc::new(ActualLrp { state, ..(*lrp).clone() })))
-            }
-            change => change,
-        };
-        board.load(change).expect("it is a record of ours");
-    }
-    board.loaded(stage.now);
+    let board = reload_with(&stage.board, stage.now, |lrp| {
+        if lrp.is_held_by(&i2()) {
+            lrp.state = LrpState::Running(i2(), running());
+        }
+    });
     Stage { board, ..stage.clone() }
 }
 
@@ -131,7 +124,9 @@ fn answer(verdict: &Verdict) -> String {
     match verdict {
         Ok(outcome) => match &outcome.reply {
             Reply::Converged(_) => "Converged".to_owned(),
-            reply => format!("{reply:?}"),
+            reply @ (Reply::Done | Reply::ShouldStart(_) | Reply::KeepContainer(_)) => {
+                format!("{reply:?}")
+            }
         },
         Err(Rejection::CannotStart(_)) => "CannotStart".to_owned(),
         Err(other) => format!("{other:?}"),

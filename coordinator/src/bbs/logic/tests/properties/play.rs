@@ -39,8 +39,8 @@ impl Random {
     }
 
     pub(super) fn of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
-        let nth = self.next() as usize % choices.len();
-        &choices[nth]
+        let nth = self.below(choices.len() as u64);
+        &choices[usize::try_from(nth).expect("it is below a usize")]
     }
 
     fn percent(&mut self, chance: u64) -> bool {
@@ -122,9 +122,9 @@ impl Cast {
 
     /// The next step of a sequence that has come to this board.
     pub(super) fn next(&self, random: &mut Random, board: &Board) -> Step {
-        const MS: [u64; 14] = [
-            1, 1, 1, 1, 500, 1_000, 5_000, 29_999, 30_000, 60_000, 120_000, 600_000, 960_000,
-            7_200_000,
+        const MS: [u64; 18] = [
+            1, 1, 1, 1, 1, 1, 1, 1, 500, 1_000, 5_000, 29_999, 30_000, 60_000, 120_000, 600_000,
+            960_000, 7_200_000,
         ];
         let after = Duration::from_millis(*random.of(&MS));
         let seed = random.next();

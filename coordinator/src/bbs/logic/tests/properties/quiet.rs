@@ -53,7 +53,7 @@ fn obey(cast: &Cast, round: u64, effects: Vec<Effect>, board: &Board) -> Vec<Cel
                         };
                         let instance = InstanceKey {
                             instance_guid: InstanceGuid::new(&format!("r{round}")).unwrap(),
-                            cell_id: cast.cells[(round + u64::from(index)) as usize % 3].clone(),
+                            cell_id: cast.cells[index as usize % 3].clone(),
                         };
                         said.push(CellRequest::ClaimLrp(key.clone(), instance.clone()));
                         said.push(CellRequest::StartLrp(key, instance, running()));

@@ -76,10 +76,12 @@ impl Seen {
         after: &Board,
     ) {
         let What::Apply(command) = &step.what else { return };
-        let told = match command {
-            Command::Cell(request) => format!("{:?}", **request),
-            Command::RemoveLrp(_) | Command::RejectTask(..) => format!("board {command:?}"),
-            other => format!("{other:?}"),
+        let told = if let Command::Cell(request) = command {
+            format!("{:?}", **request)
+        } else if let Command::RemoveLrp(_) | Command::RejectTask(..) = command {
+            format!("board {command:?}")
+        } else {
+            format!("{command:?}")
         };
         let name = told.split('(').next().unwrap_or_default();
         self.note(&format!("{name} {}", if outcome.is_some() { "accepted" } else { "refused" }));

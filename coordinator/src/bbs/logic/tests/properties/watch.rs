@@ -1,17 +1,15 @@
 //! Takes steps one by one and looks at the board, and at what it said, after each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use volvox_protocol::deployment::LrpDeployment;
-use volvox_protocol::id::DefinitionId;
 use volvox_protocol::task::TaskState;
 
 use super::super::*;
+use super::fits::{effects_fit, tags_fit};
+use super::heard::Heard;
 use super::play::{Step, What};
 use crate::bbs::command::Report;
 use crate::bbs::state::Records;
-
-type Key = (ProcessGuid, DefinitionId, u32, Presence);
 
 /// A board, and everything that others have learned from it.
 pub(super) struct Watch {
@@ -25,7 +23,6 @@ pub(super) struct Watch {
     heard: Heard,
     /// The tasks that a cell was told to start and that were not rejected since.
     started: BTreeSet<TaskGuid>,
-    steps: u64,
 }
 
 impl Watch {
@@ -37,7 +34,6 @@ impl Watch {
             view: Records::default(),
             heard: Heard::default(),
             started: BTreeSet::new(),
-            steps: 0,
         }
     }
 
@@ -56,7 +52,6 @@ impl Watch {
 
     /// Carries out a command and looks at everything. The outcome is left out when it was refused.
     pub(super) fn apply(&mut self, seed: u64, command: Command) -> Result<Option<Outcome>, String> {
-        self.steps += 1;
         let before = self.board.clone();
         let verdict = self.board.apply(self.now, seed, command.clone());
         if self.twin.apply(self.now, seed, command.clone()) != verdict {
@@ -79,7 +74,9 @@ impl Watch {
         self.heard.hear(&outcome.events)?;
         self.heard.agrees(&self.board.records).map_err(|what| format!("{}: {what}", told()))?;
         self.at_most_once(&outcome)?;
-        if self.steps.is_multiple_of(4) {
+        tags_fit(&outcome).map_err(|it| format!("{}: {it}", told()))?;
+        effects_fit(&before, &self.board, &outcome).map_err(|it| format!("{}: {it}", told()))?;
+        if seed.is_multiple_of(2) {
             let mut undone = self.board.clone();
             undone.undo(self.now, outcome.changes.clone().into_iter());
             undone.next_row = before.next_row;
@@ -106,12 +103,12 @@ impl Watch {
         if report.healed > 0 {
             return Err(format!("{command:?} healed {}", report.healed));
         }
-        let other = match command {
-            Command::ConvergeDue => Some(Command::ConvergeAll),
-            Command::ConvergeAll => Some(Command::ConvergeDue),
-            _ => None,
-        };
-        if let Some(other) = other {
+        if let Command::ConvergeDue | Command::ConvergeAll = command {
+            let other = if let Command::ConvergeDue = command {
+                Command::ConvergeAll
+            } else {
+                Command::ConvergeDue
+            };
             let mut board = before.clone();
             let found = board.apply(self.now, seed, other).map_err(|no| no.to_string())?;
             if found != *outcome {
@@ -239,108 +236,6 @@ fn same_records(one: &Records, other: &Records) -> Result<(), String> {
     }
     if !one.domains().eq(other.domains()) {
         return Err("the domains".into());
-    }
-    Ok(())
-}
-
-/// What a subscriber knows that applies every event to its snapshot.
-#[derive(Default)]
-struct Heard {
-    deployments: BTreeMap<ProcessGuid, Arc<LrpDeployment>>,
-    instances: BTreeMap<Key, Arc<ActualLrp>>,
-    tasks: BTreeMap<TaskGuid, Arc<Task>>,
-}
-
-impl Heard {
-    fn hear(&mut self, events: &[Event]) -> Result<(), String> {
-        for event in events {
-            let heard = match event {
-                Event::DesiredLrpCreated(new) => {
-                    step(&mut self.deployments, process_of, None, Some(new))
-                }
-                Event::DesiredLrpChanged(old, new) => {
-                    step(&mut self.deployments, process_of, Some(old), Some(new))
-                }
-                Event::DesiredLrpRemoved(old) => {
-                    step(&mut self.deployments, process_of, Some(old), None)
-                }
-                Event::InstanceCreated(new) => step(&mut self.instances, key_of, None, Some(new)),
-                Event::InstanceChanged(old, new) => {
-                    step(&mut self.instances, key_of, Some(old), Some(new))
-                }
-                Event::InstanceRemoved(old) => step(&mut self.instances, key_of, Some(old), None),
-                Event::TaskCreated(new) => step(&mut self.tasks, guid_of, None, Some(new)),
-                Event::TaskChanged(old, new) => {
-                    step(&mut self.tasks, guid_of, Some(old), Some(new))
-                }
-                Event::TaskRemoved(old) => step(&mut self.tasks, guid_of, Some(old), None),
-                Event::Crashed(_)
-                | Event::GroupCreated(_)
-                | Event::GroupChanged(..)
-                | Event::GroupRemoved(_) => Ok(()),
-            };
-            heard.map_err(|what| format!("{what}: {event:#?}"))?;
-        }
-        Ok(())
-    }
-
-    fn agrees(&self, records: &Records) -> Result<(), String> {
-        let missed = || "the events do not make the records".to_owned();
-        if self.instances.len() != records.instance_count()
-            || self.tasks.len() != records.task_count()
-        {
-            return Err(missed());
-        }
-        let mut deployments = 0;
-        for (guid, process) in records.processes() {
-            if let Some((_, deployment)) = &process.deployment {
-                deployments += 1;
-                if self.deployments.get(guid) != Some(deployment) {
-                    return Err(missed());
-                }
-            }
-            for slot in process.instances() {
-                if self.instances.get(&key_of(&slot.lrp)) != Some(&slot.lrp) {
-                    return Err(missed());
-                }
-            }
-        }
-        let tasks_agree = records.tasks().all(|task| self.tasks.get(&task.task_guid) == Some(task));
-        if deployments != self.deployments.len() || !tasks_agree {
-            return Err(missed());
-        }
-        Ok(())
-    }
-}
-
-fn process_of(deployment: &LrpDeployment) -> ProcessGuid {
-    deployment.process_guid.clone()
-}
-
-fn key_of(lrp: &ActualLrp) -> Key {
-    (lrp.process_guid.clone(), lrp.definition_id.clone(), lrp.index, lrp.presence)
-}
-
-fn guid_of(task: &Task) -> TaskGuid {
-    task.task_guid.clone()
-}
-
-/// Removes what was and inserts what is; both must be as the event has them.
-fn step<K: Ord, V: PartialEq>(
-    known: &mut BTreeMap<K, Arc<V>>,
-    key: impl Fn(&V) -> K,
-    before: Option<&Arc<V>>,
-    after: Option<&Arc<V>>,
-) -> Result<(), &'static str> {
-    if let Some(before) = before
-        && known.remove(&key(before)).as_ref() != Some(before)
-    {
-        return Err("what was is not what it was");
-    }
-    if let Some(after) = after
-        && known.insert(key(after), Arc::clone(after)).is_some()
-    {
-        return Err("there is one already");
     }
     Ok(())
 }
