@@ -58,9 +58,9 @@ const ARROWS: [(&str, &[&str]); 8] = [
     ("fuzz", &["protocol", "mesh", "agent", "coordinator"]),
 ];
 
-/// All that `protocol` may depend on: serde, two codecs, error types, and what tests need.
-const PROTOCOL_DEPENDENCIES: [&str; 6] =
-    ["postcard", "proptest", "serde", "serde_json", "serde_path_to_error", "thiserror"];
+/// All that `protocol` may depend on: serde, two codecs, small texts, error types, and what tests need.
+const PROTOCOL_DEPENDENCIES: [&str; 7] =
+    ["postcard", "proptest", "serde", "serde_json", "serde_path_to_error", "smol_str", "thiserror"];
 
 /// Files of test code that may sleep, because they wait for something outside of our process.
 const MAY_SLEEP: [(&str, &str); 1] =

@@ -1,3 +1,5 @@
+//! Tests of the action tree: names, rules and both encodings, as data.
+
 use super::*;
 use crate::definition::tests::{check, round_trip};
 use crate::limits::ACTION_COUNT;

@@ -1,3 +1,5 @@
+//! Tests of definitions and their parts: names, rules and both encodings, as data.
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

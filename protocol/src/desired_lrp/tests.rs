@@ -1,3 +1,5 @@
+//! Tests of desired LRPs and their updates: names, rules and both encodings, as data.
+
 use serde_json::json;
 
 use super::*;

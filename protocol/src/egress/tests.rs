@@ -1,3 +1,5 @@
+//! Tests of egress rules: names, rules and both encodings, as data.
+
 use super::*;
 use crate::definition::tests::{check, complaints};
 

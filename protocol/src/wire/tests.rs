@@ -1,3 +1,5 @@
+//! Tests of decoding: limits, versions, lies about lengths.
+
 use std::mem::size_of;
 
 use super::*;
