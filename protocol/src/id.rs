@@ -5,6 +5,7 @@
 //! not copied: a clone costs a reference count, and the board's records point at one text.
 
 use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -88,9 +89,29 @@ fn check(kind: &'static str, admits: Admits, text: &str) -> Result<(), IdError> 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $kind:literal, $admits:expr) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[expect(clippy::derived_hash_with_manual_eq, reason = "equal pointers are equal texts")]
+        #[derive(Clone, Eq, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
         pub struct $name(Arc<str>);
+
+        // Records of one process share its names, so most comparisons are of one text with itself.
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+            }
+        }
+
+        impl Ord for $name {
+            fn cmp(&self, other: &Self) -> Ordering {
+                if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+            }
+        }
+
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
 
         impl $name {
             /// Checks `text` and makes an identifier of it.

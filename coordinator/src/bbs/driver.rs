@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
@@ -329,10 +329,14 @@ impl Loop {
     }
 }
 
-/// Tells the time, never backwards, and gives out randomness: what pure code is told.
+/// Tells the time and gives out randomness: what pure code is told.
+///
+/// The time never goes backwards and never stands still: it follows the system's clock, and goes
+/// on by itself for as long as that is behind (somebody may have set it back).
 #[derive(Debug)]
 struct Clock {
     last: Timestamp,
+    read_at: Instant,
     random: u64,
 }
 
@@ -340,13 +344,16 @@ impl Default for Clock {
     fn default() -> Self {
         // Without the system's randomness ids are still distinct by time, only guessable.
         let random = getrandom::u64().unwrap_or_else(|_| system_time().as_nanos());
-        Clock { last: Timestamp::ZERO, random }
+        Clock { last: system_time(), read_at: Instant::now(), random }
     }
 }
 
 impl Clock {
     fn now(&mut self) -> Timestamp {
-        self.last = self.last.max(system_time());
+        let read_at = Instant::now();
+        let went_on = self.last + read_at.duration_since(self.read_at);
+        self.last = went_on.max(system_time());
+        self.read_at = read_at;
         self.last
     }
 

@@ -89,8 +89,9 @@ impl Process {
     pub fn at(&self, definition: &DefinitionId, index: u32) -> &[Slot] {
         let key = (definition, index);
         let from = self.instances.partition_point(|slot| prefix(&slot.lrp) < key);
-        let upto = from + self.instances[from..].partition_point(|slot| prefix(&slot.lrp) == key);
-        &self.instances[from..upto]
+        // One for each presence at most: looking at the next few beats searching for their end.
+        let these = self.instances[from..].iter().take_while(|slot| prefix(&slot.lrp) == key);
+        &self.instances[from..from + these.count()]
     }
 
     /// The record of one index in one presence.

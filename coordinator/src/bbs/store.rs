@@ -2,12 +2,14 @@
 //!
 //! Rows are keyed by the integers that the board gives out, so a write is a step in a B-tree of
 //! integers and new records go to its end. Records are opaque to SQLite ([`codec`]): all finding
-//! is done in memory. Only the writer thread uses a [`Store`]; backups read beside it through a
+//! is done in memory. A change of presence alone is noted in a small table beside the record
+//! ([`presence`]): when a hundred cells vanish, a page for each instance need not be rewritten. Only the writer thread uses a [`Store`]; backups read beside it through a
 //! connection of their own ([`backup`]).
 
 pub mod backup;
 pub mod codec;
 pub mod inspect;
+mod presence;
 #[cfg(test)]
 mod tests;
 
@@ -20,7 +22,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::{error, info, warn};
-use volvox_protocol::actual_lrp::ActualLrp;
+use volvox_protocol::actual_lrp::{ActualLrp, Presence};
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::task::Task;
 use volvox_protocol::time::Timestamp;
@@ -28,6 +30,7 @@ use volvox_protocol::time::Timestamp;
 use super::command::{Change, DomainRecord, RowId};
 use super::logic::Board;
 use super::settings::Settings;
+use presence::Presences;
 
 /// The database's file name in the data folder.
 pub const DATABASE: &str = "board.db";
@@ -46,6 +49,7 @@ const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = ["
     CREATE TABLE deployments (id INTEGER PRIMARY KEY, record BLOB NOT NULL);
     CREATE TABLE actual_lrps (id INTEGER PRIMARY KEY, record BLOB NOT NULL);
     CREATE TABLE tasks       (id INTEGER PRIMARY KEY, record BLOB NOT NULL);
+    CREATE TABLE presences   (id INTEGER PRIMARY KEY, presence INTEGER NOT NULL);
     CREATE TABLE set_aside   (
         id INTEGER PRIMARY KEY,
         origin TEXT NOT NULL,
@@ -143,6 +147,7 @@ pub struct Store {
     connection: Connection,
     folder: PathBuf,
     buffer: Vec<u8>,
+    presences: Presences,
     /// Held open: the lock on it goes with the process, however that ends.
     _lock: File,
 }
@@ -153,7 +158,13 @@ impl Store {
         let lock = Store::lock(folder)?;
         let path = folder.join(DATABASE);
         let connection = connect(&path)?;
-        Ok(Store { connection, folder: folder.to_owned(), buffer: Vec::new(), _lock: lock })
+        Ok(Store {
+            connection,
+            folder: folder.to_owned(),
+            buffer: Vec::new(),
+            presences: Presences::default(),
+            _lock: lock,
+        })
     }
 
     /// Makes the data folder if need be and takes its lock.
@@ -194,6 +205,9 @@ impl Store {
     ) -> Result<(Board, LoadReport), StoreError> {
         let mut board = Board::new(settings);
         let mut report = LoadReport::default();
+        let presences =
+            Presences::read(&self.connection).map_err(|error| self.read_error(error))?;
+        self.presences = presences;
         self.load_table::<DomainRecord>(&mut board, &mut report)?;
         self.load_table::<Arc<LrpDeployment>>(&mut board, &mut report)?;
         self.load_table::<Arc<ActualLrp>>(&mut board, &mut report)?;
@@ -223,6 +237,7 @@ impl Store {
                 Ok(bytes) => codec::decode::<T>(bytes).map_err(|error| error.to_string()),
                 Err(error) => Err(error.to_string()),
             };
+            let put = put.map(|record| record.amended(RowId(id), &self.presences));
             match put.and_then(|record| board.load(record.change(RowId(id)))) {
                 Ok(()) => report.records += 1,
                 Err(reason) => {
@@ -279,8 +294,12 @@ impl Store {
         // A row that changed twice is written once, as it was last; rows go in their order.
         writes.sort_by_key(|write| (write.table, write.row));
         let mut buffer = std::mem::take(&mut self.buffer);
-        let result = self.write_all(&writes, &mut buffer);
+        let mut presences = Vec::new();
+        let result = self.write_all(&writes, &mut buffer, &mut presences);
         self.buffer = buffer;
+        if result.is_ok() {
+            self.presences.note(presences);
+        }
         if result.is_err() && !self.connection.is_autocommit() {
             // The error that began it is the one to report; a connection that cannot even roll
             // back is found out by `is_usable`.
@@ -300,26 +319,35 @@ impl Store {
         self.connection.execute_batch("BEGIN").expect("a fresh connection can begin");
     }
 
-    fn write_all(&self, writes: &[Write<'_>], buffer: &mut Vec<u8>) -> Result<(), StoreError> {
+    fn write_all(
+        &self,
+        writes: &[Write<'_>],
+        buffer: &mut Vec<u8>,
+        presences: &mut Vec<(RowId, Option<Presence>)>,
+    ) -> Result<(), StoreError> {
         let connection = &self.connection;
-        connection
-            .prepare_cached("BEGIN IMMEDIATE")
-            .map_err(commit_error)?
-            .execute([])
-            .map_err(commit_error)?;
-        for (nth, write) in writes.iter().enumerate() {
-            let next = writes.get(nth + 1);
-            if next.is_some_and(|next| (next.table, next.row) == (write.table, write.row)) {
-                continue;
+        run(connection, "BEGIN IMMEDIATE", [])?;
+        let mut rest = writes;
+        while let Some(first) = rest.first() {
+            let same = |write: &&Write<'_>| (write.table, write.row) == (first.table, first.row);
+            let times = rest.iter().take_while(same).count();
+            let last = &rest[times - 1];
+            match last.presence {
+                Some(presence) if times == 1 => {
+                    presence::put(connection, last.row, presence)?;
+                    presences.push((last.row, Some(presence)));
+                }
+                Some(_) | None => {
+                    last.execute(connection, buffer)?;
+                    if last.table == ACTUAL_LRPS && self.presences.holds(last.row) {
+                        presence::forget(connection, last.row)?;
+                        presences.push((last.row, None));
+                    }
+                }
             }
-            write.execute(connection, buffer)?;
+            rest = &rest[times..];
         }
-        connection
-            .prepare_cached("COMMIT")
-            .map_err(commit_error)?
-            .execute([])
-            .map_err(commit_error)?;
-        Ok(())
+        run(connection, "COMMIT", [])
     }
 
     fn read_error(&self, error: rusqlite::Error) -> StoreError {
@@ -333,6 +361,11 @@ trait Record: Serialize + DeserializeOwned {
 
     /// The step that puts this record on an empty row.
     fn change(self, row: RowId) -> Change;
+
+    /// The record with what was noted beside it.
+    fn amended(self, _row: RowId, _presences: &Presences) -> Self {
+        self
+    }
 }
 
 impl Record for DomainRecord {
@@ -356,6 +389,13 @@ impl Record for Arc<ActualLrp> {
 
     fn change(self, row: RowId) -> Change {
         Change::Actual(row, None, Some(self))
+    }
+
+    fn amended(mut self, row: RowId, presences: &Presences) -> Self {
+        if let Some(presence) = presences.get(row) {
+            Arc::make_mut(&mut self).presence = presence;
+        }
+        self
     }
 }
 
@@ -401,6 +441,8 @@ struct Write<'a> {
     table: Table,
     row: RowId,
     record: After<'a>,
+    /// The new presence, where nothing else of an instance record changed.
+    presence: Option<Presence>,
 }
 
 enum After<'a> {
@@ -424,30 +466,45 @@ impl<'a> Write<'a> {
             Change::Task(row, _, after) => (TASKS, row, after.as_deref().map(After::Task)),
             Change::Presence(..) | Change::Settled(..) | Change::Asked(..) => return None,
         };
-        Some(Write { table, row: *row, record: record.unwrap_or(After::Nothing) })
+        let presence = match change {
+            Change::Actual(_, Some(before), Some(after)) => presence::only(before, after),
+            Change::Domain(..)
+            | Change::Deployment(..)
+            | Change::Actual(..)
+            | Change::Task(..)
+            | Change::Presence(..)
+            | Change::Settled(..)
+            | Change::Asked(..) => None,
+        };
+        Some(Write { table, row: *row, record: record.unwrap_or(After::Nothing), presence })
     }
 
     fn execute(&self, connection: &Connection, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
         let row = self.row.0.cast_signed();
         let scratch = std::mem::take(buffer);
         let encoded = match self.record {
-            After::Nothing => {
-                let mut delete =
-                    connection.prepare_cached(self.table.delete).map_err(commit_error)?;
-                delete.execute([row]).map_err(commit_error)?;
-                return Ok(());
-            }
+            After::Nothing => return run(connection, self.table.delete, [row]),
             After::Domain(record) => codec::encode(record, scratch),
             After::Deployment(record) => codec::encode(record, scratch),
             After::Actual(record) => codec::encode(record, scratch),
             After::Task(record) => codec::encode(record, scratch),
         };
         let bytes = encoded.map_err(|error| StoreError::Commit { reason: error.to_string() })?;
-        let mut put = connection.prepare_cached(self.table.put).map_err(commit_error)?;
-        put.execute((row, &bytes)).map_err(commit_error)?;
+        run(connection, self.table.put, (row, &bytes))?;
         *buffer = bytes;
         Ok(())
     }
+}
+
+/// Runs one statement of a transaction.
+fn run(
+    connection: &Connection,
+    sql: &str,
+    parameters: impl rusqlite::Params,
+) -> Result<(), StoreError> {
+    let mut statement = connection.prepare_cached(sql).map_err(commit_error)?;
+    statement.execute(parameters).map_err(commit_error)?;
+    Ok(())
 }
 
 fn connect(path: &Path) -> Result<Connection, StoreError> {

@@ -344,6 +344,10 @@ impl Turn<'_> {
                     Some((attention, finding)) if attention.is_due(self.now) => {
                         findings += 1;
                         self.deal_with(&subject, finding);
+                        // What was done has been judged on the way: mostly there is no more.
+                        if !self.board.agenda.get(&subject).is_due(self.now) {
+                            break;
+                        }
                     }
                     Some((attention, _)) => {
                         self.board.agenda.set(subject, attention);

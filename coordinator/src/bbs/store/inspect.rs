@@ -10,6 +10,7 @@ use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::task::Task;
 
 use super::backup::{integrity, open_read_only};
+use super::presence::Presences;
 use super::{Record, StoreError, codec, open_error};
 use crate::bbs::command::{DomainRecord, RowId};
 use crate::bbs::logic::Board;
@@ -77,6 +78,7 @@ impl Inspection {
     ) -> Result<(), StoreError> {
         let failed = |error| open_error("read", database, error);
         let connection = open_read_only(database).map_err(failed)?;
+        let presences = Presences::read(&connection).unwrap_or_default();
         let query = format!("SELECT id, record FROM {} ORDER BY id", T::TABLE);
         let mut statement = match connection.prepare(&query) {
             Ok(statement) => statement,
@@ -99,6 +101,7 @@ impl Inspection {
             let id = id.cast_unsigned();
             let read = match row.get_ref(1).map(|value| value.as_bytes().map(codec::decode::<T>)) {
                 Ok(Ok(Ok(record))) => {
+                    let record = record.amended(RowId(id), &presences);
                     let shown = serde_json::to_value(&record).map_err(|error| error.to_string());
                     let put = shown.and_then(|shown| {
                         board.load(record.change(RowId(id)))?;

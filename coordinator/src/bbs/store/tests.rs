@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, NetInfo, Running, Tags};
+use volvox_protocol::cell::CellPresence;
 use volvox_protocol::id::{CellId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use volvox_protocol::request::CellRequest;
 use volvox_protocol::validate::Valid;
@@ -311,4 +312,58 @@ fn an_inspection_finds_what_a_board_would_set_aside_and_changes_nothing() {
         assert_eq!(found.records["actual_lrps"], 4);
         assert!(!found.is_sound());
     }
+}
+
+#[test]
+fn a_presence_alone_is_noted_beside_the_record_and_goes_with_its_next_write() {
+    let desk = Desk::filled();
+    let count = |store: &Store| -> i64 {
+        let query = "SELECT count(*) FROM presences";
+        store.connection.query_row(query, [], |row| row.get(0)).unwrap()
+    };
+    let cell = |presence| Command::CellPresence(CellId::new("cell-1").unwrap(), presence);
+    // The steps of a suspect's life, and how many notes there are after each.
+    let remove = Command::RemoveDesiredLrp(ProcessGuid::new("p1").unwrap());
+    let steps = [
+        (cell(CellPresence::Missing), 1),
+        (cell(CellPresence::Present), 1),
+        (cell(CellPresence::Missing), 1),
+        (remove, 0),
+    ];
+    for (nth, (command, notes)) in steps.into_iter().enumerate() {
+        let (mut store, mut board, _) = desk.open();
+        let outcome = board.apply(NOW, nth as u64, command).unwrap();
+        assert!(!outcome.changes.is_empty(), "step {nth} did nothing");
+        store.commit(&outcome.changes).unwrap();
+        assert_eq!(count(&store), notes, "step {nth}");
+        let shown_before = shown(&board);
+        drop(store);
+        let (_, board, report) = desk.open();
+        assert_eq!(report.set_aside, [], "step {nth}");
+        assert_eq!(shown(&board), shown_before, "step {nth}");
+        assert!(Inspection::of(&desk.database()).unwrap().is_sound(), "step {nth}");
+    }
+}
+
+#[test]
+fn a_presence_and_another_change_in_one_batch_are_both_kept() {
+    let desk = Desk::filled();
+    let (mut store, mut board, _) = desk.open();
+    let mut changes = Vec::new();
+    let cell = CellId::new("cell-1").unwrap();
+    for (nth, command) in [
+        started("p1", 1),
+        Command::CellPresence(cell.clone(), CellPresence::Missing),
+        Command::CellPresence(cell, CellPresence::Present),
+        started("p2", 0),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        changes.extend(board.apply(NOW, nth as u64, command).unwrap().changes);
+    }
+    store.commit(&changes).unwrap();
+    let before = shown(&board);
+    drop(store);
+    assert_eq!(shown(&desk.open().1), before);
 }
