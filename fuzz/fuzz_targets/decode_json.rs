@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use libfuzzer_sys::fuzz_target;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use volvox_protocol::actual_lrp::ActualLrp;
 use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
 use volvox_protocol::task::{Task, TaskDefinition};
 use volvox_protocol::validate::{Valid, Validate};
@@ -35,4 +36,5 @@ fuzz_target!(|bytes: &[u8]| {
     judge::<DesiredLrpUpdate>(bytes);
     judge::<TaskDefinition>(bytes);
     again::<Task>(bytes);
+    again::<ActualLrp>(bytes);
 });

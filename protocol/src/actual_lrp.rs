@@ -250,7 +250,10 @@ pub struct ActualLrp {
     pub crash_count: u32,
     /// Why it crashed last; empty when it has not.
     pub crash_reason: Box<str>,
-    /// When the state last changed.
+    /// Its cell has been told to stop it. Convergence tells it again until it is gone.
+    pub stopping: bool,
+    /// When the state last changed: from one of the four to another. New facts of the same state
+    /// (another address, readiness, a placement error) do not count.
     pub since: Timestamp,
     /// Which version of the record this is.
     pub modification_tag: ModificationTag,
@@ -312,9 +315,10 @@ impl Serialize for ActualLrp {
         if !to.is_human_readable() {
             let fixed = (&self.process_guid, &self.definition_id, self.index, &self.domain);
             let varying = (self.presence, &self.state, self.crash_count, &self.crash_reason);
-            return (fixed, varying, self.since, self.modification_tag).serialize(to);
+            let rest = (self.stopping, self.since, self.modification_tag);
+            return (fixed, varying, rest).serialize(to);
         }
-        let mut open = to.serialize_struct("ActualLRP", 22)?;
+        let mut open = to.serialize_struct("ActualLRP", 23)?;
         open.serialize_field("process_guid", &self.process_guid)?;
         open.serialize_field("index", &self.index)?;
         open.serialize_field("domain", &self.domain)?;
@@ -334,6 +338,11 @@ impl Serialize for ActualLrp {
         text(&mut open, "crash_reason", &self.crash_reason)?;
         open.serialize_field("state", self.state.name())?;
         text(&mut open, "placement_error", self.placement_error())?;
+        if self.stopping {
+            open.serialize_field("stopping", &true)?;
+        } else {
+            open.skip_field("stopping")?;
+        }
         open.serialize_field("since", &self.since)?;
         open.serialize_field("modification_tag", &self.modification_tag)?;
         open.serialize_field("presence", &self.presence)?;
@@ -361,12 +370,14 @@ impl<'de> Deserialize<'de> for ActualLrp {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         type Fixed = (ProcessGuid, DefinitionId, u32, Domain);
         type Varying = (Presence, LrpState, u32, Box<str>);
+        type Rest = (bool, Timestamp, ModificationTag);
         if from.is_human_readable() {
             return Flat::deserialize(from)?.try_into().map_err(serde::de::Error::custom);
         }
-        let ((process_guid, definition_id, index, domain), varying, since, modification_tag) =
-            <(Fixed, Varying, Timestamp, ModificationTag)>::deserialize(from)?;
+        let (fixed, varying, rest) = <(Fixed, Varying, Rest)>::deserialize(from)?;
+        let (process_guid, definition_id, index, domain) = fixed;
         let (presence, state, crash_count, crash_reason) = varying;
+        let (stopping, since, modification_tag) = rest;
         Ok(ActualLrp {
             process_guid,
             definition_id,
@@ -376,6 +387,7 @@ impl<'de> Deserialize<'de> for ActualLrp {
             state,
             crash_count,
             crash_reason,
+            stopping,
             since,
             modification_tag,
         })
@@ -410,6 +422,8 @@ struct Flat {
     state: String,
     #[serde(default)]
     placement_error: Box<str>,
+    #[serde(default)]
+    stopping: bool,
     #[serde(default)]
     since: Timestamp,
     #[serde(default)]
@@ -472,6 +486,7 @@ impl TryFrom<Flat> for ActualLrp {
             state,
             crash_count: flat.crash_count,
             crash_reason: flat.crash_reason,
+            stopping: flat.stopping,
             since: flat.since,
             modification_tag: flat.modification_tag,
         })
@@ -557,6 +572,7 @@ mod tests {
             state: LrpState::Running(instance, Arc::new(running)),
             crash_count: 1,
             crash_reason: "exit 1".into(),
+            stopping: false,
             since: Timestamp::from_nanos(77),
             modification_tag: ModificationTag::default(),
         }
@@ -570,6 +586,7 @@ mod tests {
         for state in [unclaimed, LrpState::Claimed(instance), LrpState::Crashed] {
             all.push(ActualLrp { state, ..running.clone() });
         }
+        all.push(ActualLrp { stopping: true, ..running });
         all
     }
 
@@ -600,6 +617,9 @@ mod tests {
             "container_tls_proxy_port": 0, "host_tls_proxy_port": 0,
         }]);
         assert_eq!(json, expected);
+        expected["stopping"] = true.into();
+        let stopping = ActualLrp { stopping: true, ..running() };
+        assert_eq!(serde_json::to_value(stopping).unwrap(), expected);
     }
 
     #[test]
@@ -618,7 +638,7 @@ mod tests {
             Arc::new(ActualLrp { presence, state: state.clone(), ..running() })
         };
         let states: Vec<LrpState> = every_state().into_iter().map(|lrp| lrp.state).collect();
-        let [run, unclaimed, claimed, crashed] = &states[..] else { panic!("four states") };
+        let [run, unclaimed, claimed, crashed, ..] = &states[..] else { panic!("four states") };
         let evacuating = of(Presence::Evacuating, run);
         let suspect = of(Presence::Suspect, run);
         for (ordinary, wins) in [(run, true), (crashed, true), (unclaimed, false), (claimed, false)]

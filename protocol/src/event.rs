@@ -1,7 +1,20 @@
 //! What subscribers see. Every event carries what was before and what is after, so that a reader
 //! who holds a snapshot and applies the events has the next snapshot.
+//!
+//! An event is told in JSON and has no binary form: the board stores records, not events. Its
+//! payload has the keys of the BBS's messages, its name ([`Event::name`]) stands beside it. Of the
+//! BBS's keys `trace_id` alone is missing; traces are not the board's. And in one place there is
+//! more: `before` and `after` of a changed instance are whole records, a superset of the BBS's
+//! ActualLRPInfo, which leaves out keys, internal routes and metric tags, and so could not be
+//! applied to a snapshot.
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
+
+use serde::ser::{Error as _, SerializeStruct};
+use serde::{Serialize, Serializer};
 
 use crate::actual_lrp::{ActualLrp, InstanceKey, LrpGroup, LrpKey};
 use crate::deployment::LrpDeployment;
@@ -76,4 +89,81 @@ impl Event {
             Event::TaskRemoved(_) => "task_removed",
         }
     }
+}
+
+impl Serialize for Event {
+    /// The payload, without the name.
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if !to.is_human_readable() {
+            return Err(S::Error::custom("an event is told in JSON only"));
+        }
+        match self {
+            Event::DesiredLrpCreated(lrp) | Event::DesiredLrpRemoved(lrp) => {
+                one(to, "desired_lrp", &lrp.project())
+            }
+            Event::DesiredLrpChanged(before, after) => {
+                both(to, &before.project(), &after.project())
+            }
+            Event::InstanceCreated(lrp) | Event::InstanceRemoved(lrp) => one(to, "actual_lrp", lrp),
+            Event::InstanceChanged(before, after) => changed(to, before, after),
+            Event::Crashed(crash) => crashed(to, crash),
+            Event::GroupCreated(group) | Event::GroupRemoved(group) => {
+                one(to, "actual_lrp_group", group)
+            }
+            Event::GroupChanged(before, after) => both(to, before, after),
+            Event::TaskCreated(task) | Event::TaskRemoved(task) => one(to, "task", task),
+            Event::TaskChanged(before, after) => both(to, before, after),
+        }
+    }
+}
+
+fn one<S: Serializer>(to: S, key: &'static str, value: &impl Serialize) -> Result<S::Ok, S::Error> {
+    let mut open = to.serialize_struct("Event", 1)?;
+    open.serialize_field(key, value)?;
+    open.end()
+}
+
+fn both<S: Serializer, T: Serialize>(to: S, before: &T, after: &T) -> Result<S::Ok, S::Error> {
+    let mut open = to.serialize_struct("Event", 2)?;
+    open.serialize_field("before", before)?;
+    open.serialize_field("after", after)?;
+    open.end()
+}
+
+/// The instance key on top is what subscribers of one cell are chosen by: the cell that the
+/// instance is on, or that it left by this change.
+fn changed<S: Serializer>(to: S, before: &ActualLrp, after: &ActualLrp) -> Result<S::Ok, S::Error> {
+    let mut open = to.serialize_struct("Event", 8)?;
+    keys(&mut open, &after.key(), after.instance().or(before.instance()))?;
+    open.serialize_field("before", before)?;
+    open.serialize_field("after", after)?;
+    open.end()
+}
+
+fn crashed<S: Serializer>(to: S, crash: &Crash) -> Result<S::Ok, S::Error> {
+    let mut open = to.serialize_struct("Event", 9)?;
+    keys(&mut open, &crash.key, Some(&crash.instance))?;
+    open.serialize_field("crash_count", &crash.crash_count)?;
+    if !crash.crash_reason.is_empty() {
+        open.serialize_field("crash_reason", &crash.crash_reason)?;
+    }
+    open.serialize_field("since", &crash.since)?;
+    open.end()
+}
+
+/// Both keys, flat; an instance on no cell has empty texts, as in the record.
+fn keys<S: SerializeStruct>(
+    open: &mut S,
+    key: &LrpKey,
+    instance: Option<&InstanceKey>,
+) -> Result<(), S::Error> {
+    open.serialize_field("process_guid", &key.process_guid)?;
+    open.serialize_field("index", &key.index)?;
+    open.serialize_field("domain", &key.domain)?;
+    if let Some(definition_id) = &key.definition_id {
+        open.serialize_field("definition_id", definition_id)?;
+    }
+    let guid = instance.map_or("", |instance| instance.instance_guid.as_str());
+    open.serialize_field("instance_guid", guid)?;
+    open.serialize_field("cell_id", instance.map_or("", |instance| instance.cell_id.as_str()))
 }

@@ -8,6 +8,7 @@
 //! | [`action`], [`egress`], [`definition`] | what to run, what it may reach, everything around it |
 //! | [`desired_lrp`], [`deployment`], [`task`] | what consumers ask for, and the record of it |
 //! | [`actual_lrp`] | one instance of an LRP, as the board knows it |
+//! | [`resolve`] | one instance per index, for readers who know nothing of definitions |
 //! | [`container`], [`cell`] | what a machine holds and what it says of itself |
 //! | [`event`], [`request`] | what subscribers see; what cells and coordinator say to each other |
 //! | [`wire`] | frames, versions and decoding that does not trust its input |
@@ -31,6 +32,7 @@ pub mod id;
 pub mod limits;
 pub mod packed;
 pub mod request;
+pub mod resolve;
 pub mod secret;
 pub mod tables;
 pub mod tag;

@@ -3,10 +3,10 @@
 /// Bytes in an identifier.
 pub const ID_BYTES: usize = 255;
 /// Bytes in one JSON request body. A definition with the largest routes, files and annotation
-/// fits with room to spare.
-pub const JSON_BYTES: usize = 4 << 20;
-/// Bytes in one binary frame between agent and coordinator.
-pub const FRAME_BYTES: usize = 4 << 20;
+/// fits and leaves 880 KiB, for the escapes of JSON and everything else.
+pub const JSON_BYTES: usize = 2 << 20;
+/// Bytes in one binary frame between agent and coordinator. Such a definition fits.
+pub const FRAME_BYTES: usize = 2 << 20;
 /// Nesting of actions. Diego's own trees are five deep.
 pub const ACTION_DEPTH: usize = 16;
 /// Actions in one tree.

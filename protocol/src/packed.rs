@@ -72,7 +72,8 @@ impl<'de, T: Serialize + DeserializeOwned> Deserialize<'de> for Packed<T> {
         }
         let bytes = Vec::<u8>::deserialize(from)?;
         match postcard::take_from_bytes::<T>(&bytes) {
-            Ok((_, [])) => Ok(Packed { bytes: bytes.into(), of: PhantomData }),
+            // Packed anew: the same value may have come in other bytes, and equal must be equal.
+            Ok((value, [])) => Ok(Packed::new(&value)),
             Ok((_, rest)) => {
                 Err(serde::de::Error::custom(format!("{} bytes are left over", rest.len())))
             }
@@ -97,6 +98,14 @@ mod tests {
         let json = serde_json::to_string(&packed).unwrap();
         assert_eq!(json, serde_json::to_string(&value).unwrap());
         assert_eq!(serde_json::from_str::<Packed<Sample>>(&json).unwrap(), packed);
+    }
+
+    #[test]
+    fn the_same_value_in_other_bytes_is_the_same() {
+        // A length and a number, each written longer than need be.
+        let odd = postcard::to_stdvec(&[0x80_u8, 0x00, 0x81, 0x00, 0x85, 0x00][..]).unwrap();
+        let read: Packed<Sample> = postcard::from_bytes(&odd).unwrap();
+        assert_eq!(read, Packed::new(&(String::new(), vec![5])));
     }
 
     #[test]

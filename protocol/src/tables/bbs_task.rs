@@ -41,8 +41,10 @@ pub enum TaskRequest {
     Cancel,
     /// It has failed for a reason outside its container.
     Fail,
-    /// No cell had room, or the container could not be made: try again while tries are left.
+    /// The cell that holds it could not make its container: try again while tries are left.
     Reject,
+    /// The auction found no cell for it: try again while tries are left.
+    RejectByAuction,
     /// A cell has its result.
     Complete,
     /// Its consumer is about to be told.
@@ -53,8 +55,17 @@ pub enum TaskRequest {
 
 impl TaskRequest {
     /// Every request, in the order of declaration.
-    pub const ALL: [TaskRequest; 8] =
-        [Q::Desire, Q::Start, Q::Cancel, Q::Fail, Q::Reject, Q::Complete, Q::Resolving, Q::Delete];
+    pub const ALL: [TaskRequest; 9] = [
+        Q::Desire,
+        Q::Start,
+        Q::Cancel,
+        Q::Fail,
+        Q::Reject,
+        Q::RejectByAuction,
+        Q::Complete,
+        Q::Resolving,
+        Q::Delete,
+    ];
 }
 
 /// What the board answers.
@@ -80,59 +91,65 @@ pub enum TaskTransition {
 #[rustfmt::skip]
 pub const fn bbs_task(record: TaskRecordView, request: TaskRequest) -> TaskTransition {
     match (record, request) {
-        (R::Missing, Q::Desire)             => Create,    // the beginning
-        (R::Missing, Q::Start)              => NotFound,  // cancelled and deleted
-        (R::Missing, Q::Cancel)             => NotFound,  // nothing to cancel
-        (R::Missing, Q::Fail)               => NotFound,  // nothing to fail
-        (R::Missing, Q::Reject)             => NotFound,  // nothing to try again
-        (R::Missing, Q::Complete)           => NotFound,  // nobody asks for the result
-        (R::Missing, Q::Resolving)          => NotFound,  // nobody to be told
-        (R::Missing, Q::Delete)             => NotFound,  // gone already
+        (R::Missing, Q::Desire)                  => Create,    // the beginning
+        (R::Missing, Q::Start)                   => NotFound,  // cancelled and deleted
+        (R::Missing, Q::Cancel)                  => NotFound,  // nothing to cancel
+        (R::Missing, Q::Fail)                    => NotFound,  // nothing to fail
+        (R::Missing, Q::Reject)                  => NotFound,  // nothing to try again
+        (R::Missing, Q::RejectByAuction)         => NotFound,  // nothing to try again
+        (R::Missing, Q::Complete)                => NotFound,  // nobody asks for the result
+        (R::Missing, Q::Resolving)               => NotFound,  // nobody to be told
+        (R::Missing, Q::Delete)                  => NotFound,  // gone already
 
-        (R::Pending, Q::Desire)             => Exists,    // a guid is used once at a time
-        (R::Pending, Q::Start)              => Apply,     // the auction's winner reports
-        (R::Pending, Q::Cancel)             => Apply,     // before it was placed
-        (R::Pending, Q::Fail)               => Apply,     // waited too long
-        (R::Pending, Q::Reject)             => Apply,     // no cell had room
-        (R::Pending, Q::Complete)           => Apply,     // it ran unstarted: it must not run again
-        (R::Pending, Q::Resolving)          => Refuse,    // not done
-        (R::Pending, Q::Delete)             => Refuse,    // not done
+        (R::Pending, Q::Desire)                  => Exists,    // a guid is used once at a time
+        (R::Pending, Q::Start)                   => Apply,     // the auction's winner reports
+        (R::Pending, Q::Cancel)                  => Apply,     // before it was placed
+        (R::Pending, Q::Fail)                    => Apply,     // waited too long
+        (R::Pending, Q::Reject)                  => Refuse,    // no cell holds it
+        (R::Pending, Q::RejectByAuction)         => Apply,     // no cell had room
+        (R::Pending, Q::Complete)                => Apply,     // it ran unstarted: it must not run again
+        (R::Pending, Q::Resolving)               => Refuse,    // not done
+        (R::Pending, Q::Delete)                  => Refuse,    // not done
 
-        (R::Running(Ours), Q::Desire)       => Exists,    // a guid is used once at a time
-        (R::Running(Ours), Q::Start)        => Nothing,   // said before
-        (R::Running(Ours), Q::Cancel)       => Apply,     // its cell is told
-        (R::Running(Ours), Q::Fail)         => Apply,     // its cell is gone, or gives it up
-        (R::Running(Ours), Q::Reject)       => Apply,     // its container could not be made
-        (R::Running(Ours), Q::Complete)     => Apply,     // done
-        (R::Running(Ours), Q::Resolving)    => Refuse,    // not done
-        (R::Running(Ours), Q::Delete)       => Refuse,    // not done
+        (R::Running(Ours), Q::Desire)            => Exists,    // a guid is used once at a time
+        (R::Running(Ours), Q::Start)             => Nothing,   // said before
+        (R::Running(Ours), Q::Cancel)            => Apply,     // its cell is told
+        (R::Running(Ours), Q::Fail)              => Apply,     // given up: its cell is told
+        (R::Running(Ours), Q::Reject)            => Apply,     // its container could not be made
+        (R::Running(Ours), Q::RejectByAuction)   => Refuse,    // a cell has it by now: at most once
+        (R::Running(Ours), Q::Complete)          => Apply,     // done
+        (R::Running(Ours), Q::Resolving)         => Refuse,    // not done
+        (R::Running(Ours), Q::Delete)            => Refuse,    // not done
 
-        (R::Running(Theirs), Q::Desire)     => Exists,    // a guid is used once at a time
-        (R::Running(Theirs), Q::Start)      => Refuse,    // at most once
-        (R::Running(Theirs), Q::Cancel)     => Apply,     // consumers name no cell
-        (R::Running(Theirs), Q::Fail)       => Apply,     // the board itself names no cell
-        (R::Running(Theirs), Q::Reject)     => Apply,     // a rejection names no cell
-        (R::Running(Theirs), Q::Complete)   => WrongCell, // not that cell's to finish
-        (R::Running(Theirs), Q::Resolving)  => Refuse,    // not done
-        (R::Running(Theirs), Q::Delete)     => Refuse,    // not done
+        (R::Running(Theirs), Q::Desire)          => Exists,    // a guid is used once at a time
+        (R::Running(Theirs), Q::Start)           => Refuse,    // at most once
+        (R::Running(Theirs), Q::Cancel)          => Apply,     // consumers name no cell
+        (R::Running(Theirs), Q::Fail)            => Apply,     // the board itself names no cell
+        (R::Running(Theirs), Q::Reject)          => WrongCell, // not that cell's to reject
+        (R::Running(Theirs), Q::RejectByAuction) => Refuse,    // a cell has it by now: at most once
+        (R::Running(Theirs), Q::Complete)        => WrongCell, // not that cell's to finish
+        (R::Running(Theirs), Q::Resolving)       => Refuse,    // not done
+        (R::Running(Theirs), Q::Delete)          => Refuse,    // not done
 
-        (R::Completed, Q::Desire)           => Exists,    // it must be deleted first
-        (R::Completed, Q::Start)            => Refuse,    // at most once
-        (R::Completed, Q::Cancel)           => Refuse,    // too late
-        (R::Completed, Q::Fail)             => Refuse,    // its result stands
-        (R::Completed, Q::Reject)           => Refuse,    // its result stands
-        (R::Completed, Q::Complete)         => Refuse,    // its result stands
-        (R::Completed, Q::Resolving)        => Apply,     // one teller takes it
-        (R::Completed, Q::Delete)           => Refuse,    // first by way of resolving
+        (R::Completed, Q::Desire)                => Exists,    // it must be deleted first
+        (R::Completed, Q::Start)                 => Refuse,    // at most once
+        (R::Completed, Q::Cancel)                => Refuse,    // too late
+        (R::Completed, Q::Fail)                  => Refuse,    // its result stands
+        (R::Completed, Q::Reject)                => Refuse,    // its result stands
+        (R::Completed, Q::RejectByAuction)       => Refuse,    // its result stands
+        (R::Completed, Q::Complete)              => Refuse,    // its result stands
+        (R::Completed, Q::Resolving)             => Apply,     // one teller takes it
+        (R::Completed, Q::Delete)                => Refuse,    // first by way of resolving
 
-        (R::Resolving, Q::Desire)           => Exists,    // it must be deleted first
-        (R::Resolving, Q::Start)            => Refuse,    // at most once
-        (R::Resolving, Q::Cancel)           => Refuse,    // too late
-        (R::Resolving, Q::Fail)             => Refuse,    // its result stands
-        (R::Resolving, Q::Reject)           => Refuse,    // its result stands
-        (R::Resolving, Q::Complete)         => Refuse,    // its result stands
-        (R::Resolving, Q::Resolving)        => Refuse,    // another teller has it
-        (R::Resolving, Q::Delete)           => Apply,     // told
+        (R::Resolving, Q::Desire)                => Exists,    // it must be deleted first
+        (R::Resolving, Q::Start)                 => Refuse,    // at most once
+        (R::Resolving, Q::Cancel)                => Refuse,    // too late
+        (R::Resolving, Q::Fail)                  => Refuse,    // its result stands
+        (R::Resolving, Q::Reject)                => Refuse,    // its result stands
+        (R::Resolving, Q::RejectByAuction)       => Refuse,    // its result stands
+        (R::Resolving, Q::Complete)              => Refuse,    // its result stands
+        (R::Resolving, Q::Resolving)             => Refuse,    // another teller has it
+        (R::Resolving, Q::Delete)                => Apply,     // told
     }
 }
 
@@ -151,9 +168,9 @@ mod tests {
                 product.push(Pair::new(&[&record, &request], &[&transition]));
             }
         }
-        assert_eq!(product.len(), 48);
+        assert_eq!(product.len(), 54);
         let markdown = include_str!("../../../docs/tables/bbs_task.md");
-        agree(&Page { name: "bbs_task", markdown, headings: &["The table"], rows: 48 }, &product);
+        agree(&Page { name: "bbs_task", markdown, headings: &["The table"], rows: 54 }, &product);
     }
 
     #[test]
@@ -161,6 +178,16 @@ mod tests {
         for record in TaskRecordView::ALL {
             let starts = bbs_task(record, Q::Start) == Apply;
             assert_eq!(starts, record == R::Pending, "{record:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_cell_that_holds_a_task_can_let_go_of_it() {
+        for request in [Q::Reject, Q::RejectByAuction] {
+            for whose in [Ours, Theirs] {
+                let granted = bbs_task(R::Running(whose), request) == Apply;
+                assert_eq!(granted, (request, whose) == (Q::Reject, Ours), "{request:?} {whose:?}");
+            }
         }
     }
 }

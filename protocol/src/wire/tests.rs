@@ -7,15 +7,20 @@ use crate::action::{
     Action, CodependentAction, DownloadAction, EmitProgressAction, EnvironmentVariable, File,
     ParallelAction, RunAction, SerialAction, TimeoutAction, TryAction, UploadAction,
 };
+use crate::actual_lrp::{InternalRoute, PortMapping};
 use crate::cell::{CellInfo, CellLoad, RootfsProvider};
 use crate::definition::{
-    CachedDependency, Check, ImageLayer, LrpDefinition, Routes, Sidecar, VolumeMount,
+    CachedDependency, Check, ImageLayer, LrpDefinition, RouteValue, Routes, Sidecar, VolumeMount,
 };
+use crate::deployment::{Definition, LrpDeployment};
 use crate::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
 use crate::egress::SecurityGroupRule;
+use crate::id::DefinitionId;
+use crate::limits::{ANNOTATION_BYTES, ENTRIES, MOUNTED_FILES_BYTES, ROUTES_BYTES, TEXT_BYTES};
+use crate::request::{LrpStart, Requirements, TaskStart};
+use crate::tag::ModificationTag;
 use crate::task::{Task, TaskDefinition};
-
-const MIB: usize = 1 << 20;
+use crate::validate::Valid;
 
 #[test]
 fn json_is_measured_before_it_is_read() {
@@ -68,7 +73,7 @@ fn a_frame_is_a_version_and_a_record() {
 
 #[test]
 fn frames_are_measured_on_both_ways() {
-    let fits = "x".repeat(FRAME_BYTES - 5);
+    let fits = "x".repeat(FRAME_BYTES - 4);
     let frame = encode_frame(&fits).unwrap();
     assert_eq!(frame.len(), FRAME_BYTES);
     assert_eq!(decode_frame::<String>(&frame).unwrap(), fits);
@@ -76,6 +81,36 @@ fn frames_are_measured_on_both_ways() {
     assert_eq!(encode_frame(&format!("{fits}x")), Err(EncodeError::TooLarge { given }));
     let expected = DecodeError::TooLarge { given, limit: FRAME_BYTES };
     assert_eq!(decode_frame::<String>(&vec![WIRE_VERSION; given]), Err(expected));
+}
+
+/// The largest that each limit admits, all at once, with a line end at every 64th character of the
+/// files: what the limits' own words promise.
+#[test]
+fn the_largest_files_routes_and_annotation_fit_together() {
+    let line = format!("{}\n", "x".repeat(63));
+    let routes = RouteValue::new(&format!("{:?}", "r".repeat(ROUTES_BYTES - 2))).unwrap();
+    let file = |path: String| File {
+        path,
+        content: line.repeat(MOUNTED_FILES_BYTES / ENTRIES / line.len()),
+    };
+    let mut desired: DesiredLrp =
+        decode_json(include_bytes!("../../tests/samples/desired_lrp.json")).unwrap();
+    desired.routes = [("router".to_owned(), routes)].into_iter().collect();
+    desired.annotation = "a".repeat(ANNOTATION_BYTES);
+    desired.definition.volume_mounted_files =
+        (0..ENTRIES).map(|at| file(format!("{at:03}/{}", "p".repeat(TEXT_BYTES / 32)))).collect();
+    let content = &desired.definition.volume_mounted_files;
+    assert_eq!(content.iter().map(|file| file.content.len()).sum::<usize>(), MOUNTED_FILES_BYTES);
+    let desired = Valid::new(desired).unwrap();
+
+    let text = serde_json::to_vec(&desired).unwrap();
+    assert!(text.len() + (800 << 10) < JSON_BYTES, "{} bytes of JSON", text.len());
+    assert_eq!(decode_json::<Valid<DesiredLrp>>(&text).unwrap(), desired);
+    let frame = encode_frame(&desired).unwrap();
+    assert_eq!(decode_frame::<DesiredLrp>(&frame).unwrap(), desired.clone().into_inner());
+    let deployment = LrpDeployment::promote(desired.into_inner(), ModificationTag::default());
+    let frame = encode_frame(&deployment).unwrap();
+    assert_eq!(decode_frame::<LrpDeployment>(&frame).unwrap(), deployment);
 }
 
 #[test]
@@ -105,7 +140,7 @@ fn megabytes_of_openers_overflow_nothing() {
         r#"{"serial":{"actions":["#,
     ];
     for opener in json {
-        let text = opener.repeat(4 * MIB / opener.len() - 16);
+        let text = opener.repeat(JSON_BYTES / opener.len() - 16);
         let inside = format!(r#"{{"action":{text}"#);
         for text in [text.as_bytes(), inside.as_bytes()] {
             assert!(text.len() <= JSON_BYTES, "it must get past the measure");
@@ -120,7 +155,7 @@ fn megabytes_of_openers_overflow_nothing() {
     // A try, a timeout and a progress action; serial actions of one; of many.
     for opener in [&[5_u8, 1][..], &[3, 1], &[4, 1], &[7, 1], &[7, 0xff, 0x7f]] {
         let mut frame = vec![WIRE_VERSION];
-        frame.extend(opener.iter().cycle().take(4 * MIB - 16));
+        frame.extend(opener.iter().cycle().take(FRAME_BYTES - 16));
         assert!(decode_frame::<Action>(&frame).is_err(), "{opener:?}");
         frame.splice(1..1, [0, 0, 1]);
         assert!(decode_frame::<LrpDefinition>(&frame).is_err(), "{opener:?}");
@@ -157,11 +192,27 @@ fn no_entry_of_a_list_is_forty_times_as_large_as_its_input() {
         ("parallel", boxed::<ParallelAction>(), r#"{"parallel":{}},"#.len(), 3),
         ("serial", boxed::<SerialAction>(), r#"{"serial":{}},"#.len(), 3),
         ("codependent", boxed::<CodependentAction>(), r#"{"codependent":{}},"#.len(), 3),
+        ("index", size_of::<u32>(), 2, 1),
+        ("port mapping", size_of::<PortMapping>(), r#"{"container_port":0},"#.len(), 4),
+        ("internal route", size_of::<InternalRoute>(), r#"{"hostname":""},"#.len(), 1),
+        ("LRP start", size_of::<LrpStart>() + 3 * ID + NEEDS, r#"{"process_guid":"p"},"#.len(), 13),
+        ("task start", size_of::<TaskStart>() + 2 * ID + NEEDS, r#"{"task_guid":"t"},"#.len(), 10),
+        ("definition", packed_definition(), r#"["a",{}],"#.len(), 3 + LrpDefinition::FIELDS),
     ];
     for (entry, size, json, frame) in rows {
         assert!(size < 40 * json, "{entry}: {size} bytes for {json} of JSON");
         assert!(size < 40 * frame, "{entry}: {size} bytes for {frame} of a frame");
     }
+}
+
+/// What stands behind an identifier of one letter, and behind the requirements of some work: two
+/// counts and the thing.
+const ID: usize = 16 + 8;
+const NEEDS: usize = 16 + size_of::<Requirements>();
+
+/// A definition of a deployment: only its packed bytes are kept, and every field takes one.
+const fn packed_definition() -> usize {
+    size_of::<(DefinitionId, Definition)>() + ID + NEEDS + 16 + LrpDefinition::FIELDS
 }
 
 /// An action in a list: its place, and what is behind it.
