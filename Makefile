@@ -1,6 +1,6 @@
 # The doors of the house. CI and people use the same ones; `make help` lists them.
 #
-#   make bench ONLY=bbs      one group of figures
+#   make bench ONLY=board    one group of figures
 #   make fuzz SECONDS=600    ten minutes for each fuzz target
 
 SHELL := bash

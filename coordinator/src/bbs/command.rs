@@ -46,7 +46,7 @@ pub enum Command {
     CancelTask(TaskGuid),
     /// Give this task up, for this reason.
     FailTask(TaskGuid, Box<str>),
-    /// The auction could not place this task, for this reason.
+    /// The auction could not place this task, for this reason. Refused once a cell has it.
     RejectTask(TaskGuid, Box<str>),
     /// Somebody takes it on to tell the consumer that this task has ended.
     ResolvingTask(TaskGuid),
@@ -102,7 +102,8 @@ pub struct Outcome {
 pub enum Effect {
     /// Find cells for these.
     RequestAuction(Vec<LrpStart>, Vec<TaskStart>),
-    /// Tell the cell to stop this instance.
+    /// Tell the cell to stop this instance. Its record says so, and convergence asks again until
+    /// the record is gone.
     StopInstance(LrpKey, InstanceKey),
     /// Tell the cell that the routes or tags of this instance changed.
     UpdateInstance(LrpKey, InstanceKey),
@@ -121,8 +122,17 @@ pub struct RowId(pub u64);
 pub struct DomainRecord {
     /// The domain.
     pub domain: Domain,
+    /// How long it was to be fresh when the consumer last said so; [`Duration::ZERO`] for ever.
+    pub ttl: Duration,
     /// When its freshness ends; [`Timestamp::NEVER`] for never.
     pub expires_at: Timestamp,
+}
+
+impl DomainRecord {
+    /// When freshness ends that is granted at `now`.
+    pub fn end(now: Timestamp, ttl: Duration) -> Timestamp {
+        if ttl.is_zero() { Timestamp::NEVER } else { now + ttl }
+    }
 }
 
 /// What convergence looks at as one: an index of a process, a task, a domain.

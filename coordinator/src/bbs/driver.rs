@@ -8,6 +8,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -20,7 +21,7 @@ use volvox_protocol::event::Event;
 use volvox_protocol::request::Rejection;
 use volvox_protocol::time::Timestamp;
 
-use super::command::{Change, Command, Effect, Outcome, Reply};
+use super::command::{Change, Command, Effect, Reply};
 use super::logic::Board;
 use super::settings::Settings;
 use super::store::{DATABASE, LoadReport, Store, StoreError, backup};
@@ -30,6 +31,11 @@ use super::view::View;
 const QUEUE: usize = 8_192;
 /// Commands in one transaction. More only make the first of them wait longer.
 const BATCH: usize = 1_024;
+/// Changes after which a transaction takes no further command: one may bring a hundred thousand.
+const CHANGES: usize = 20_000;
+/// How long the writer leaves its own work alone when the disk does not take it; doubled each time.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Why a call to the board did not succeed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -54,6 +60,9 @@ pub trait Outlet: Send + 'static {
     fn tell(&mut self, events: Vec<Event>);
     /// The outside is asked to do this, in this order.
     fn ask(&mut self, effects: Vec<Effect>);
+    /// The board was read again after the disk had failed: events may be missing. Subscribers have
+    /// to list anew.
+    fn resync(&mut self) {}
 }
 
 /// For those who want to hear nothing.
@@ -92,7 +101,7 @@ pub struct Bbs {
 #[derive(Debug)]
 struct Job {
     command: Command,
-    reply: oneshot::Sender<Result<Reply, CallError>>,
+    reply: Answer,
 }
 
 /// Joins the writer's thread when dropped.
@@ -131,10 +140,11 @@ impl Bbs {
             clock,
             converge,
             next_full_pass: None,
+            trouble: None,
         };
         let thread = std::thread::Builder::new()
             .name("board".to_owned())
-            .spawn(move || writer.run(&jobs))
+            .spawn(move || run_or_abort(writer, &jobs))
             .map_err(|error| StoreError::Open {
                 doing: "start the writer for",
                 path: folder.to_owned(),
@@ -198,12 +208,35 @@ struct Loop {
     clock: Clock,
     converge: Converge,
     next_full_pass: Option<Timestamp>,
+    trouble: Option<Trouble>,
 }
 
-/// What came of one command, until the batch is committed.
-struct Answer {
-    reply: Option<oneshot::Sender<Result<Reply, CallError>>>,
-    result: Result<Reply, CallError>,
+/// The disk did not take what the writer wanted to do by itself.
+#[derive(Debug, Clone, Copy)]
+struct Trouble {
+    until: Timestamp,
+    pause: Duration,
+}
+
+/// A writer that has panicked may hold half a thought. Nothing on the disk is lost by ending the
+/// process here, and a new one starts from what is on the disk.
+fn run_or_abort(writer: Loop, jobs: &Receiver<Job>) {
+    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run(jobs)));
+    if ran.is_err() {
+        error!("the board's writer has panicked: the process ends, and may be started again");
+        std::process::abort();
+    }
+}
+
+type Answer = oneshot::Sender<Result<Reply, CallError>>;
+
+/// What came of some commands, until it is committed.
+#[derive(Default)]
+struct Done {
+    changes: Vec<Change>,
+    events: Vec<Event>,
+    effects: Vec<Effect>,
+    answers: Vec<(Option<Answer>, Result<Reply, CallError>)>,
 }
 
 impl Loop {
@@ -214,8 +247,12 @@ impl Loop {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => break,
             };
-            let batch: Vec<Job> = first.into_iter().chain(jobs.try_iter()).take(BATCH).collect();
-            self.step(batch);
+            let mut batch: VecDeque<Job> =
+                first.into_iter().chain(jobs.try_iter()).take(BATCH).collect();
+            self.step(&mut batch);
+            while !batch.is_empty() {
+                self.step(&mut batch);
+            }
         }
         info!("the board is closed");
     }
@@ -227,12 +264,16 @@ impl Loop {
         let now = self.clock.now();
         let full_pass = *self.next_full_pass.get_or_insert(now + interval);
         let due = self.board.next_deadline().map_or(full_pass, |due| due.min(full_pass));
+        let due = self.trouble.map_or(due, |trouble| due.max(trouble.until));
         due.since(now).min(AT_MOST)
     }
 
     /// What is due of our own accord.
     fn own_command(&mut self, now: Timestamp) -> Option<Command> {
         let Converge::Itself(interval) = self.converge else { return None };
+        if self.trouble.is_some_and(|trouble| trouble.until > now) {
+            return None;
+        }
         if self.next_full_pass.is_some_and(|at| at <= now) {
             self.next_full_pass = Some(now + interval);
             return Some(Command::ConvergeAll);
@@ -240,65 +281,77 @@ impl Loop {
         self.board.next_deadline().filter(|at| *at <= now).map(|_| Command::ConvergeDue)
     }
 
-    /// One batch: all of it or nothing of it.
-    fn step(&mut self, batch: Vec<Job>) {
+    /// One transaction's worth of the batch: all of it or nothing of it.
+    fn step(&mut self, batch: &mut VecDeque<Job>) {
         let now = self.clock.now();
-        if !self.store.is_usable() && !self.recover(now) {
-            let error = Arc::new(StoreError::Commit {
-                reason: "the database could not be opened again; see the log".to_owned(),
-            });
-            for job in batch {
+        if !self.store.is_usable()
+            && let Err(error) = self.recover(now)
+        {
+            self.failed(now, &error);
+            let error = Arc::new(error);
+            for job in batch.drain(..) {
                 let _ = job.reply.send(Err(CallError::Store(Arc::clone(&error))));
             }
             return;
         }
-        let mut answers: Vec<Answer> = Vec::with_capacity(batch.len() + 1);
-        let mut changes: Vec<Change> = Vec::new();
-        let mut events: Vec<Event> = Vec::new();
-        let mut effects: Vec<Effect> = Vec::new();
-        let own = self.own_command(now).map(|command| (command, None));
-        let jobs = batch.into_iter().map(|job| (job.command, Some(job.reply)));
-        for (command, reply) in own.into_iter().chain(jobs) {
-            let result = match self.board.apply(now, self.clock.random(), command) {
-                Ok(outcome) => {
-                    let Outcome { reply, changes: more, events: tell, effects: ask } = outcome;
-                    changes.extend(more);
-                    events.extend(tell);
-                    effects.extend(ask);
-                    if let Reply::Converged(found) = &reply
-                        && found.healed > 0
-                    {
-                        warn!(healed = found.healed, "the agenda did not agree with the records");
-                    }
-                    Ok(reply)
-                }
-                Err(rejection) => Err(CallError::Rejected(rejection)),
-            };
-            answers.push(Answer { reply, result });
+        let mut done = Done::default();
+        if let Some(command) = self.own_command(now) {
+            self.apply(now, command, None, &mut done);
         }
-        match self.store.commit(&changes) {
-            Ok(()) => {
-                self.view.publish(&changes);
-                if !events.is_empty() {
-                    self.outlet.tell(events);
+        while done.changes.len() <= CHANGES
+            && let Some(job) = batch.pop_front()
+        {
+            self.apply(now, job.command, Some(job.reply), &mut done);
+        }
+        self.commit(now, done);
+    }
+
+    fn apply(&mut self, now: Timestamp, command: Command, reply: Option<Answer>, done: &mut Done) {
+        let result = match self.board.apply(now, self.clock.random(), command) {
+            Ok(outcome) => {
+                done.changes.extend(outcome.changes);
+                done.events.extend(outcome.events);
+                done.effects.extend(outcome.effects);
+                if let Reply::Converged(found) = &outcome.reply
+                    && found.healed > 0
+                {
+                    warn!(healed = found.healed, "the agenda did not agree with the records");
                 }
-                if !effects.is_empty() {
-                    self.outlet.ask(effects);
+                Ok(outcome.reply)
+            }
+            Err(rejection) => Err(CallError::Rejected(rejection)),
+        };
+        done.answers.push((reply, result));
+    }
+
+    /// Makes it last, then shows, tells and asks; or takes it back. Then answers.
+    fn commit(&mut self, now: Timestamp, mut done: Done) {
+        match self.store.commit(&done.changes) {
+            Ok(()) => {
+                if self.trouble.take().is_some() {
+                    warn!("the disk takes changes again");
+                }
+                self.view.publish(&done.changes);
+                if !done.events.is_empty() {
+                    self.outlet.tell(done.events);
+                }
+                if !done.effects.is_empty() {
+                    self.outlet.ask(done.effects);
                 }
             }
             Err(error) => {
-                error!(%error, commands = answers.len(), "a batch was not saved");
-                self.board.undo(now, changes.into_iter());
+                self.failed(now, &error);
+                self.board.take_back(now, done.changes.into_iter());
                 let error = Arc::new(error);
                 // What was refused was refused whatever became of the rest.
-                for answer in &mut answers {
-                    if answer.result.is_ok() {
-                        answer.result = Err(CallError::Store(Arc::clone(&error)));
+                for (_, result) in &mut done.answers {
+                    if result.is_ok() {
+                        *result = Err(CallError::Store(Arc::clone(&error)));
                     }
                 }
             }
         }
-        for Answer { reply, result } in answers {
+        for (reply, result) in done.answers {
             // A caller that no longer waits is no reason to stop.
             if let Some(reply) = reply {
                 let _ = reply.send(result);
@@ -306,26 +359,34 @@ impl Loop {
         }
     }
 
-    /// Opens the database again and reads everything back: the connection had become unusable,
-    /// so what it last did is not known.
-    fn recover(&mut self, now: Timestamp) -> bool {
-        let reread = self.store.reopen().and_then(|()| {
-            let settings = self.board.settings().clone();
-            self.store.load(settings, now)
-        });
-        match reread {
-            Ok((mut board, _)) => {
-                std::mem::swap(&mut self.board, &mut board);
-                self.board.listen_on(now, board);
-                self.view.replace(self.board.records().clone());
-                warn!("the database was opened again");
-                true
+    /// Notes that the disk did not do its part, and leaves our own work alone for a while. Said
+    /// once: the log is likely to be on the same disk.
+    fn failed(&mut self, now: Timestamp, error: &StoreError) {
+        let pause = match self.trouble {
+            None => {
+                error!(%error, "a batch was not saved; saying so once until the disk takes changes");
+                FIRST_PAUSE
             }
-            Err(error) => {
-                error!(%error, "the database cannot be opened again");
-                false
-            }
+            Some(trouble) => (trouble.pause * 2).min(LONGEST_PAUSE),
+        };
+        let waiting = self.trouble.is_some_and(|trouble| trouble.until > now);
+        if !waiting {
+            self.trouble = Some(Trouble { until: now + pause, pause });
         }
+    }
+
+    /// Opens the database again and reads everything back: what the connection last did is not
+    /// known.
+    fn recover(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        self.store.reopen()?;
+        let settings = self.board.settings().clone();
+        let (mut board, _) = self.store.load(settings, now)?;
+        std::mem::swap(&mut self.board, &mut board);
+        self.board.listen_on(now, board);
+        self.view.replace(self.board.records().clone());
+        self.outlet.resync();
+        warn!("the database was opened again");
+        Ok(())
     }
 }
 

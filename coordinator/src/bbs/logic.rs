@@ -37,13 +37,20 @@ use turn::Turn;
 pub struct Board {
     settings: Settings,
     records: Records,
-    /// What the mesh has said of each cell since this coordinator began to listen.
+    /// What the mesh has said of each cell since this coordinator began to listen. Missing cells
+    /// that no record names are forgotten when all have been heard.
     presence: BTreeMap<CellId, CellPresence>,
     heard: Heard,
-    /// When the outside was last asked for something that has not come about since.
+    /// When the outside was last asked for something that has not come about since: a start, a
+    /// stop, a replacement, a call back. An index has one question at a time. Any change of its
+    /// ordinary record answers it; a stop and a failed auction, which change the record too, put
+    /// it anew. Convergence repeats it after a while. Without an entry a stop is asked for at
+    /// once, a start when the record is old enough: what another coordinator asked may be lost.
     asked: BTreeMap<Subject, Timestamp>,
     /// What convergence has to look at, and when. Follows from all of the above.
     agenda: Agenda,
+    /// When the records were read back; the beginning of time for a board that began empty.
+    opened_at: Timestamp,
     next_row: RowId,
 }
 
@@ -57,6 +64,7 @@ impl Board {
             heard: Heard::Some,
             asked: BTreeMap::new(),
             agenda: Agenda::default(),
+            opened_at: Timestamp::ZERO,
             next_row: RowId(1),
         }
     }
@@ -103,7 +111,15 @@ impl Board {
         }
     }
 
-    /// Takes steps back, the last one first. For commands whose commit failed.
+    /// Takes back the commands whose commit failed, but not what they said of the mesh: that is so
+    /// whether or not it could be saved, and nobody will say it again. What follows from it is due
+    /// anew, and [`Command::ConvergeDue`] does it.
+    pub fn take_back(&mut self, now: Timestamp, changes: impl DoubleEndedIterator<Item = Change>) {
+        let heard = |change: &Change| matches!(change, Change::Presence(..) | Change::Settled(..));
+        self.undo(now, changes.filter(|change| !heard(change)));
+    }
+
+    /// Takes steps back, the last one first.
     pub fn undo(&mut self, now: Timestamp, changes: impl DoubleEndedIterator<Item = Change>) {
         for change in changes.rev() {
             self.put(now, &change.inverse());
@@ -198,7 +214,7 @@ impl Turn<'_> {
             }
             Command::CancelTask(guid) => self.cancel_task(&guid),
             Command::FailTask(guid, reason) => self.fail_task(&guid, &reason),
-            Command::RejectTask(guid, reason) => self.reject_task(&guid, None, &reason),
+            Command::RejectTask(guid, reason) => self.reject_task_by_auction(&guid, &reason),
             Command::ResolvingTask(guid) => self.resolving_task(&guid),
             Command::DeleteTask(guid) => self.delete_task(&guid),
             Command::CellPresence(cell, presence) => self.cell_presence(cell, presence),
@@ -231,9 +247,7 @@ impl Turn<'_> {
             CellRequest::CompleteTask(guid, cell, outcome) => {
                 self.complete_task(&guid, &cell, outcome)
             }
-            CellRequest::RejectTask(guid, cell, reason) => {
-                self.reject_task(&guid, Some(&cell), &reason)
-            }
+            CellRequest::RejectTask(guid, cell, reason) => self.reject_task(&guid, &cell, &reason),
         }
     }
 }

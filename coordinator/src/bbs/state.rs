@@ -16,6 +16,7 @@ use std::sync::Arc;
 use volvox_protocol::actual_lrp::{ActualLrp, Presence};
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::id::{CellId, DefinitionId, Domain, ProcessGuid, TaskGuid};
+use volvox_protocol::resolve;
 use volvox_protocol::task::Task;
 
 use super::command::{Change, DomainRecord, RowId};
@@ -97,6 +98,14 @@ impl Process {
     /// The record of one index in one presence.
     pub fn find(&self, definition: &DefinitionId, index: u32, presence: Presence) -> Option<&Slot> {
         self.at(definition, index).iter().find(|slot| slot.lrp.presence == presence)
+    }
+
+    /// One record for each index: what a consumer sees that knows nothing of definitions,
+    /// evacuations and suspects.
+    pub fn resolved(&self) -> Vec<Arc<ActualLrp>> {
+        let active =
+            self.deployment.as_ref().map(|(_, deployment)| &deployment.active_definition_id);
+        resolve::resolved(self.instances.iter().map(|slot| &slot.lrp), active)
     }
 
     fn put(&mut self, row: RowId, before: Option<&ActualLrp>, after: Option<&Arc<ActualLrp>>) {
@@ -185,6 +194,11 @@ impl Records {
     /// All instance records.
     pub fn instances(&self) -> impl Iterator<Item = &Arc<ActualLrp>> {
         self.processes().flat_map(|(_, process)| process.instances.iter().map(|slot| &slot.lrp))
+    }
+
+    /// One record for each index of each process, see [`Process::resolved`].
+    pub fn resolved(&self) -> impl Iterator<Item = Arc<ActualLrp>> {
+        self.processes().flat_map(|(_, process)| process.resolved())
     }
 
     /// How many instance records there are.

@@ -14,11 +14,12 @@ mod presence;
 mod tests;
 
 use std::fs::{File, TryLockError};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
+use rusqlite::{Connection, ErrorCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::{error, info, warn};
@@ -30,6 +31,7 @@ use volvox_protocol::time::Timestamp;
 use super::command::{Change, DomainRecord, RowId};
 use super::logic::Board;
 use super::settings::Settings;
+use codec::{RECORD_VERSION, Unreadable};
 use presence::Presences;
 
 /// The database's file name in the data folder.
@@ -84,13 +86,15 @@ pub enum StoreError {
     NotOurs(PathBuf),
     /// The file was written by a newer program. Nothing was changed.
     #[error(
-        "{} has schema version {found}, this program knows up to {SCHEMA_VERSION}: \
+        "{} has {what} version {found}, which this program does not know: \
          install the newer version again, or restore an older backup",
         path.display()
     )]
     Newer {
         /// The database.
         path: PathBuf,
+        /// What has the version: the schema, or a record.
+        what: &'static str,
         /// The version it has.
         found: i32,
     },
@@ -103,6 +107,24 @@ pub enum StoreError {
         reason: String,
         /// What to do about it.
         way_out: String,
+    },
+    /// A restore was cut short. Nothing was changed; the restore must be done again.
+    #[error(
+        "a restore into {} was cut short: run `volvox-coordinator restore --data-dir {} --from {from}` again",
+        folder.display(), folder.display()
+    )]
+    Restoring {
+        /// The data folder.
+        folder: PathBuf,
+        /// The backup that was being restored.
+        from: String,
+    },
+    /// The disk failed while a batch was being committed: whether it happened is not known. The
+    /// board is read again before the next one; look whether the change is there.
+    #[error("whether the change was saved is not known: {reason}; read again before trying again")]
+    Doubtful {
+        /// Why.
+        reason: String,
     },
     /// A batch could not be committed: none of it has happened. It may be tried again; if the
     /// disk is full or broken it will fail again until that is mended.
@@ -148,6 +170,8 @@ pub struct Store {
     folder: PathBuf,
     buffer: Vec<u8>,
     presences: Presences,
+    /// What the connection last did is not known: it has to be opened again.
+    doubtful: bool,
     /// Held open: the lock on it goes with the process, however that ends.
     _lock: File,
 }
@@ -156,13 +180,19 @@ impl Store {
     /// Opens the database in `folder`, making both when they are not there.
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
         let lock = Store::lock(folder)?;
+        if let Ok(from) = std::fs::read(folder.join(backup::RESTORING)) {
+            let from = String::from_utf8_lossy(&from).into_owned();
+            return Err(StoreError::Restoring { folder: folder.to_owned(), from });
+        }
         let path = folder.join(DATABASE);
+        make_if_new(folder, &path)?;
         let connection = connect(&path)?;
         Ok(Store {
             connection,
             folder: folder.to_owned(),
             buffer: Vec::new(),
             presences: Presences::default(),
+            doubtful: false,
             _lock: lock,
         })
     }
@@ -176,7 +206,12 @@ impl Store {
                 reason: error.to_string(),
             }
         };
-        std::fs::create_dir_all(folder).map_err(open_error("create the data folder"))?;
+        // Definitions hold passwords: the folder is its owner's.
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(open_error("create the data folder"))?;
         let lock = File::create(folder.join(LOCK)).map_err(open_error("lock the data folder"))?;
         match lock.try_lock() {
             Ok(()) => Ok(lock),
@@ -188,6 +223,7 @@ impl Store {
     /// Closes and opens the database, for when a connection has become unusable.
     pub fn reopen(&mut self) -> Result<(), StoreError> {
         self.connection = connect(&self.folder.join(DATABASE))?;
+        self.doubtful = false;
         Ok(())
     }
 
@@ -212,8 +248,15 @@ impl Store {
         self.load_table::<Arc<LrpDeployment>>(&mut board, &mut report)?;
         self.load_table::<Arc<ActualLrp>>(&mut board, &mut report)?;
         self.load_table::<Arc<Task>>(&mut board, &mut report)?;
-        if !report.set_aside.is_empty() {
-            self.set_aside(&mut board, &report, now)?;
+        if report.set_aside.iter().any(|it| it.origin == <Arc<LrpDeployment>>::TABLE) {
+            warn!("a desired LRP was lost: no domain is fresh until its consumer says so again");
+            board.forget_domains();
+        }
+        if !report.set_aside.is_empty()
+            && let Err(error) = self.set_aside(&report, now)
+        {
+            // They are where they were, and are passed over again at the next start.
+            error!(%error, "the records could not be moved out of the way");
         }
         board.loaded(now);
         info!(records = report.records, set_aside = report.set_aside.len(), "read the board back");
@@ -234,7 +277,15 @@ impl Store {
             let bytes = row.get_ref(1).map_err(failed)?;
             let id = id.cast_unsigned();
             let put = match bytes.as_bytes() {
-                Ok(bytes) => codec::decode::<T>(bytes).map_err(|error| error.to_string()),
+                Ok(bytes) => match codec::decode::<T>(bytes) {
+                    // Not damage: a newer program wrote it. Setting it aside would lose it.
+                    Err(Unreadable::Version(version)) if version > RECORD_VERSION => {
+                        let path = self.folder.join(DATABASE);
+                        let found = i32::from(version);
+                        return Err(StoreError::Newer { path, what: "record", found });
+                    }
+                    decoded => decoded.map_err(|error| error.to_string()),
+                },
                 Err(error) => Err(error.to_string()),
             };
             let put = put.map(|record| record.amended(RowId(id), &self.presences));
@@ -251,12 +302,7 @@ impl Store {
 
     /// Moves what could not be used out of the way. A lost deployment makes its instances look
     /// undesired, so no domain counts as fresh before its consumer has vouched for it again.
-    fn set_aside(
-        &mut self,
-        board: &mut Board,
-        report: &LoadReport,
-        now: Timestamp,
-    ) -> Result<(), StoreError> {
+    fn set_aside(&mut self, report: &LoadReport, now: Timestamp) -> Result<(), StoreError> {
         let at = now.as_nanos().cast_signed();
         let transaction = self.connection.transaction().map_err(commit_error)?;
         for SetAside { origin, row, reason } in &report.set_aside {
@@ -269,17 +315,10 @@ impl Store {
             let delete = format!("DELETE FROM {origin} WHERE id = ?1");
             transaction.execute(&delete, [row]).map_err(commit_error)?;
         }
-        let lost_deployment =
-            report.set_aside.iter().any(|it| it.origin == <Arc<LrpDeployment>>::TABLE);
-        if lost_deployment {
-            warn!("a desired LRP was lost: no domain is fresh until its consumer says so again");
+        if report.set_aside.iter().any(|it| it.origin == <Arc<LrpDeployment>>::TABLE) {
             transaction.execute("DELETE FROM domains", []).map_err(commit_error)?;
         }
-        transaction.commit().map_err(commit_error)?;
-        if lost_deployment {
-            board.forget_domains();
-        }
-        Ok(())
+        transaction.commit().map_err(commit_error)
     }
 
     /// Makes the changes last: all of them, or none. Returns when they are on the disk.
@@ -300,6 +339,7 @@ impl Store {
         if result.is_ok() {
             self.presences.note(presences);
         }
+        self.doubtful |= matches!(result, Err(StoreError::Doubtful { .. }));
         if result.is_err() && !self.connection.is_autocommit() {
             // The error that began it is the one to report; a connection that cannot even roll
             // back is found out by `is_usable`.
@@ -310,13 +350,20 @@ impl Store {
 
     /// Whether the connection can take another transaction.
     pub fn is_usable(&self) -> bool {
-        self.connection.is_autocommit()
+        self.connection.is_autocommit() && !self.doubtful
     }
 
     /// Leaves the connection as a failed rollback would.
     #[cfg(test)]
     pub(super) fn break_connection(&self) {
         self.connection.execute_batch("BEGIN").expect("a fresh connection can begin");
+    }
+
+    /// Has the database refuse changes, or take them again.
+    #[cfg(test)]
+    pub(super) fn refuse_writes(&self, on_or_off: &str) {
+        let sql = format!("PRAGMA query_only = {on_or_off}");
+        self.connection.execute_batch(&sql).expect("the pragma is known");
     }
 
     fn write_all(
@@ -347,7 +394,13 @@ impl Store {
             }
             rest = &rest[times..];
         }
-        run(connection, "COMMIT", [])
+        run(connection, "COMMIT", []).map_err(|error| match error {
+            // Frames may have been written and not synced: the next start could find them.
+            StoreError::Commit { reason } if reason.contains(DISK_ERROR) => {
+                StoreError::Doubtful { reason }
+            }
+            other => other,
+        })
     }
 
     fn read_error(&self, error: rusqlite::Error) -> StoreError {
@@ -507,69 +560,132 @@ fn run(
     Ok(())
 }
 
+/// Makes the database of a new folder, whole or not at all. A database that should be there and is
+/// not, or is empty, is a loss that must be seen.
+fn make_if_new(folder: &Path, path: &Path) -> Result<(), StoreError> {
+    let size = std::fs::metadata(path).ok().map(|found| found.len());
+    let traces = || {
+        let log = folder.join(format!("{DATABASE}-wal")).exists();
+        log || backup::newest_backup(folder).is_some()
+    };
+    let lost = |reason: &str| StoreError::Damaged {
+        path: path.to_owned(),
+        reason: reason.to_owned(),
+        way_out: backup::way_out(path),
+    };
+    match size {
+        Some(0) => Err(lost("it is empty")),
+        None if traces() => Err(lost("it is missing, though there are traces of it")),
+        Some(_) => Ok(()),
+        None => {
+            let fresh = backup::partial_name(path);
+            let failed = |error| open_error("create", path, error);
+            let mut connection = Connection::open(&fresh).map_err(failed)?;
+            migrate(&mut connection, &fresh, &MIGRATIONS)?;
+            connection.close().map_err(|(_, error)| failed(error))?;
+            let put = std::fs::set_permissions(&fresh, PermissionsExt::from_mode(0o600))
+                .and_then(|()| std::fs::File::open(&fresh)?.sync_all())
+                .and_then(|()| std::fs::rename(&fresh, path))
+                .and_then(|()| backup::sync_folder(folder));
+            put.map_err(|error| StoreError::Open {
+                doing: "create",
+                path: path.to_owned(),
+                reason: error.to_string(),
+            })
+        }
+    }
+}
+
+/// Makes sure that a database is one of ours, and none of the future.
+fn identify(connection: &Connection, path: &Path) -> Result<i32, StoreError> {
+    let failed = |error| open_error("open", path, error);
+    let number = |name: &str| -> rusqlite::Result<i32> {
+        connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0))
+    };
+    if number("application_id").map_err(failed)? != APPLICATION_ID {
+        return Err(StoreError::NotOurs(path.to_owned()));
+    }
+    let found = number("user_version").map_err(failed)?;
+    if !(1..=SCHEMA_VERSION).contains(&found) {
+        return Err(StoreError::Newer { path: path.to_owned(), what: "schema", found });
+    }
+    Ok(found)
+}
+
 fn connect(path: &Path) -> Result<Connection, StoreError> {
     let failed = |error| open_error("open", path, error);
     let mut connection = Connection::open(path).map_err(failed)?;
     connection.busy_timeout(Duration::from_secs(5)).map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(32);
-    let empty: Option<String> = connection
-        .query_row("SELECT name FROM sqlite_schema LIMIT 1", [], |row| row.get(0))
-        .optional()
-        .map_err(failed)?;
-    let application: i32 =
-        connection.query_row("PRAGMA application_id", [], |row| row.get(0)).map_err(failed)?;
-    if empty.is_some() && application != APPLICATION_ID {
-        return Err(StoreError::NotOurs(path.to_owned()));
-    }
+    let found = identify(&connection, path)?;
     // FULL syncs the log at every commit: in WAL nothing less survives a power cut. The log is
     // folded back at 16 MiB, and its file does not stay larger than 64.
     connection
         .execute_batch(
-            "PRAGMA page_size = 2048;
-             PRAGMA journal_mode = WAL;
+            "PRAGMA journal_mode = WAL;
              PRAGMA synchronous = FULL;
-             PRAGMA wal_autocheckpoint = 4096;
+             PRAGMA wal_autocheckpoint = 8192;
              PRAGMA journal_size_limit = 67108864;
              PRAGMA cache_size = -8192;
              PRAGMA temp_store = MEMORY;",
         )
         .map_err(failed)?;
-    migrate(&mut connection, path)?;
+    // Some file systems say no to either without an error.
+    let mode: String =
+        connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(failed)?;
+    let synchronous: i64 =
+        connection.query_row("PRAGMA synchronous", [], |row| row.get(0)).map_err(failed)?;
+    if mode != "wal" || synchronous != 2 {
+        return Err(StoreError::Open {
+            doing: "open",
+            path: path.to_owned(),
+            reason: format!(
+                "its file system cannot keep a write-ahead log (mode {mode}, synchronous \
+                 {synchronous}): put the data folder on a local disk"
+            ),
+        });
+    }
+    if found < SCHEMA_VERSION {
+        let folder = path.parent().unwrap_or(Path::new(".")).join(BACKUPS);
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let seconds = since.unwrap_or_default().as_secs();
+        let copy = folder.join(format!("before-schema-{SCHEMA_VERSION}-{seconds}.db"));
+        backup::backup(path, &copy)?;
+        info!(backup = %copy.display(), found, to = SCHEMA_VERSION, "migrating the database");
+        migrate(&mut connection, path, &MIGRATIONS)?;
+    }
     Ok(connection)
 }
 
-fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+/// Leads a database from the version that it has to the last of `steps`, in one transaction.
+fn migrate(connection: &mut Connection, path: &Path, steps: &[&str]) -> Result<(), StoreError> {
     let failed = |error| open_error("migrate", path, error);
     let found: i32 =
         connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed)?;
-    if !(0..=SCHEMA_VERSION).contains(&found) {
-        return Err(StoreError::Newer { path: path.to_owned(), found });
-    }
-    if found == SCHEMA_VERSION {
-        return Ok(());
-    }
-    if found > 0 {
-        let folder = path.parent().unwrap_or(Path::new(".")).join(BACKUPS);
-        let copy = folder.join(format!("before-schema-{SCHEMA_VERSION}.db"));
-        backup::backup(path, &copy)?;
-        info!(backup = %copy.display(), found, to = SCHEMA_VERSION, "migrating the database");
+    if found == 0 {
+        // Before the first table. Instance records are small: smaller pages are less to write.
+        connection.execute_batch("PRAGMA page_size = 2048").map_err(failed)?;
     }
     let transaction = connection.transaction().map_err(failed)?;
-    for step in &MIGRATIONS[usize::try_from(found).unwrap_or_default()..] {
+    for step in steps.iter().skip(usize::try_from(found).unwrap_or_default()) {
         transaction.execute_batch(step).map_err(failed)?;
     }
-    let versions = format!(
-        "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
-    );
+    let versions =
+        format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {};", steps.len());
     transaction.execute_batch(&versions).map_err(failed)?;
     transaction.commit().map_err(failed)
 }
+
+const DISK_ERROR: &str = "; the disk of the data folder reports an error";
 
 fn commit_error(error: rusqlite::Error) -> StoreError {
     let hint = match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => "; free some space on the disk of the data folder",
         Some(ErrorCode::ReadOnly) => "; the data folder is not writable",
-        Some(ErrorCode::SystemIoFailure) => "; the disk of the data folder reports an error",
+        Some(ErrorCode::SystemIoFailure) => DISK_ERROR,
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            "; stop the coordinator and run `volvox-coordinator check`"
+        }
         Some(_) | None => "",
     };
     StoreError::Commit { reason: format!("{error}{hint}") }

@@ -3,11 +3,15 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
+use volvox_coordinator::bbs::command::Command;
 use volvox_coordinator::bbs::driver::{Bbs, Converge};
 use volvox_coordinator::bbs::settings::Settings;
-use volvox_tests::load::{Stage, command};
+use volvox_protocol::cell::CellPresence;
+use volvox_protocol::id::{CellId, Domain};
+use volvox_tests::load::{Stage, command, command_on, removes};
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -17,6 +21,8 @@ fn main() -> anyhow::Result<()> {
     let callers: usize = next("number of callers")?.parse()?;
     let bbs = Bbs::open(&folder, Settings::default(), Converge::WhenTold, ())?;
     std::thread::scope(|scope| {
+        // A cell that comes and goes: records change their presence, and convergence has work.
+        scope.spawn(|| drop(flap(&bbs, &round)));
         for caller in 0..callers {
             let (bbs, round) = (&bbs, &round);
             scope.spawn(move || {
@@ -29,10 +35,25 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
+fn flap(bbs: &Bbs, round: &str) -> anyhow::Result<()> {
+    let cell = CellId::new("cell-2")?;
+    let process = format!("flapper-{round}");
+    for stage in [Stage::Desired, Stage::Claimed, Stage::Running] {
+        bbs.call(command_on(&process, stage, &cell)?)?;
+    }
+    for nth in 0_u64.. {
+        let presence = if nth % 2 == 0 { CellPresence::Missing } else { CellPresence::Present };
+        bbs.call(Command::CellPresence(cell.clone(), presence))?;
+        bbs.call(Command::UpsertDomain(Domain::new("load")?, Duration::from_secs(60)))?;
+        bbs.call(Command::ConvergeAll)?;
+    }
+    Ok(())
+}
+
 fn work(bbs: &Bbs, name: &str) -> anyhow::Result<()> {
     for nth in 0_u64.. {
         let process = format!("{name}-{nth}");
-        let last = if nth % 3 == 0 { Stage::Removed } else { Stage::Running };
+        let last = if removes(&process) { Stage::Removed } else { Stage::Tasked };
         for stage in Stage::ALL.into_iter().filter(|stage| *stage <= last) {
             bbs.call(command(&process, stage)?)?;
             let line = format!("{process} {stage:?}\n");

@@ -3,8 +3,11 @@
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, NetInfo, Running, Tags};
 use volvox_protocol::cell::CellPresence;
-use volvox_protocol::id::{CellId, Domain};
+use volvox_protocol::id::{CellId, Domain, InstanceGuid, ProcessGuid};
+use volvox_protocol::request::CellRequest;
+use volvox_protocol::validate::Valid;
 
 use super::*;
 
@@ -27,11 +30,7 @@ impl Outlet for Probe {
 }
 
 fn desire(process: &str) -> Command {
-    let json = serde_json::json!({
-        "process_guid": process, "domain": "d", "instances": 1, "rootfs": "host:",
-        "action": {"run": {"path": "/bin/true", "user": "nobody"}},
-    });
-    Command::DesireLrp(Box::new(serde_json::from_value(json).unwrap()))
+    desire_many(process, 1)
 }
 
 fn open(settings: Settings, converge: Converge) -> (tempfile::TempDir, Bbs, Receiver<String>) {
@@ -97,7 +96,8 @@ fn writer(folder: &Path, converge: Converge) -> Loop {
     let mut clock = Clock::default();
     let (board, _) = store.load(Settings::default(), clock.now()).unwrap();
     let view = View::new(board.records().clone());
-    Loop { board, store, view, outlet: Box::new(()), clock, converge, next_full_pass: None }
+    let outlet = Box::new(());
+    Loop { board, store, view, outlet, clock, converge, next_full_pass: None, trouble: None }
 }
 
 #[test]
@@ -105,11 +105,6 @@ fn a_broken_connection_is_replaced_and_what_the_mesh_said_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = writer(folder.path(), Converge::WhenTold);
     let view = writer.view.clone();
-    let call = |writer: &mut Loop, command| {
-        let (reply, answer) = oneshot::channel();
-        writer.step(vec![Job { command, reply }]);
-        answer.blocking_recv().unwrap()
-    };
     let cell = CellId::new("cell-1").unwrap();
     call(&mut writer, Command::CellPresence(cell.clone(), CellPresence::Present)).unwrap();
     call(&mut writer, desire("kept")).unwrap();
@@ -152,4 +147,103 @@ fn a_full_queue_refuses_instead_of_growing() {
     for answer in answers {
         answer.blocking_recv().unwrap().unwrap();
     }
+}
+
+/// Steps a writer with one command.
+fn call(writer: &mut Loop, command: Command) -> Result<Reply, CallError> {
+    let (reply, answer) = oneshot::channel();
+    writer.step(&mut VecDeque::from([Job { command, reply }]));
+    answer.blocking_recv().unwrap()
+}
+
+#[test]
+fn what_the_mesh_said_outlives_a_commit_that_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), Converge::WhenTold);
+    let cell = CellId::new("cell-1").unwrap();
+    call(&mut writer, desire("p")).unwrap();
+    call(&mut writer, started("p", &cell)).unwrap();
+    writer.store.refuse_writes("ON");
+    let lost = call(&mut writer, Command::CellPresence(cell.clone(), CellPresence::Missing));
+    assert!(matches!(lost, Err(CallError::Store(_))), "{lost:?}");
+    assert_eq!(writer.board.presence(&cell), Some(CellPresence::Missing));
+    assert_eq!(writer.view.snapshot().instance_count(), 1, "nothing of it has happened");
+    writer.store.refuse_writes("OFF");
+    call(&mut writer, Command::ConvergeDue).unwrap();
+    assert_eq!(writer.view.snapshot().instance_count(), 2, "the replacement has been made");
+}
+
+#[test]
+fn work_of_its_own_that_cannot_be_saved_is_tried_again_with_pauses() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), Converge::Itself(Duration::from_secs(3_600)));
+    let cell = CellId::new("cell-1").unwrap();
+    call(&mut writer, desire("p")).unwrap();
+    call(&mut writer, started("p", &cell)).unwrap();
+    writer.store.refuse_writes("ON");
+    let lost = call(&mut writer, Command::CellPresence(cell, CellPresence::Missing));
+    assert!(lost.is_err());
+    assert!(writer.board.next_deadline().is_some(), "there is something due");
+    let now = writer.clock.now();
+    assert!(writer.patience() > FIRST_PAUSE / 2, "the writer does not spin");
+    assert!(writer.own_command(now).is_none());
+    let mut pauses = Vec::new();
+    for _ in 0..7 {
+        let trouble = writer.trouble.unwrap();
+        pauses.push(trouble.pause.as_secs());
+        let error = StoreError::Commit { reason: "as before".to_owned() };
+        writer.failed(trouble.until, &error);
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+    writer.store.refuse_writes("OFF");
+    call(&mut writer, desire("q")).unwrap();
+    assert!(writer.trouble.is_none());
+    assert!(writer.own_command(writer.clock.last).is_some(), "what was due is due still");
+}
+
+#[test]
+fn a_command_that_brings_very_much_does_not_take_the_rest_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), Converge::WhenTold);
+    let mut answers = Vec::new();
+    let mut batch = VecDeque::new();
+    for (process, instances) in [("many", 25_000), ("few", 1)] {
+        let (reply, answer) = oneshot::channel();
+        batch.push_back(Job { command: desire_many(process, instances), reply });
+        answers.push(answer);
+    }
+    writer.step(&mut batch);
+    assert_eq!(batch.len(), 1, "the second one waits for the next transaction");
+    writer.step(&mut batch);
+    for answer in answers {
+        answer.blocking_recv().unwrap().unwrap();
+    }
+    assert_eq!(writer.view.snapshot().instance_count(), 25_001);
+}
+
+fn desire_many(process: &str, instances: u32) -> Command {
+    let json = serde_json::json!({
+        "process_guid": process, "domain": "d", "instances": instances, "rootfs": "host:",
+        "action": {"run": {"path": "/bin/true", "user": "nobody"}},
+    });
+    Command::DesireLrp(Box::new(serde_json::from_value(json).unwrap()))
+}
+
+fn started(process: &str, cell: &CellId) -> Command {
+    let key = LrpKey {
+        process_guid: ProcessGuid::new(process).unwrap(),
+        index: 0,
+        domain: Domain::new("d").unwrap(),
+        definition_id: None,
+    };
+    let instance =
+        InstanceKey { instance_guid: InstanceGuid::new("i1").unwrap(), cell_id: cell.clone() };
+    let running = Running {
+        net_info: NetInfo { address: "192.0.2.1".into(), ..NetInfo::default() },
+        internal_routes: Box::default(),
+        metric_tags: Tags::default(),
+        routable: true,
+        availability_zone: "z".into(),
+    };
+    Command::Cell(Valid::new(CellRequest::StartLrp(key, instance, Arc::new(running))).unwrap())
 }

@@ -13,8 +13,8 @@ use volvox_protocol::tables::bbs_transition::{LrpRequest, RecordView, Transition
 use volvox_protocol::tables::crash::CrashOutcome;
 
 use super::instance_name;
-use super::turn::{Index, Turn, group_of, reason};
-use crate::bbs::command::{Effect, Reply, Subject};
+use super::turn::{Index, Turn, group_of, reason, subject_of};
+use crate::bbs::command::{Effect, Reply};
 use crate::bbs::state::Slot;
 
 /// How the table sees a record, from the caller's place.
@@ -62,9 +62,8 @@ impl Turn<'_> {
         let slot = at.ordinary.as_ref();
         match (bbs_transition(view(slot, Some(&instance)), LrpRequest::Claim), slot) {
             (Transition::Apply | Transition::Create, Some(slot)) => {
-                let mut lrp = self.next_version(&slot.lrp);
-                lrp.state = LrpState::Claimed(self.shared(instance));
-                let lrp = self.change(slot, lrp);
+                let state = LrpState::Claimed(self.shared(instance));
+                let lrp = self.change(slot, self.next_version(&slot.lrp, state));
                 self.group_changed(&at, slot, &lrp);
                 Ok(Reply::Done)
             }
@@ -95,13 +94,12 @@ impl Turn<'_> {
             (Transition::Apply, Some(slot)) => {
                 let same = slot.lrp.is_held_by(&instance) && slot.lrp.running() == Some(&running);
                 if !same {
-                    let mut lrp = self.next_version(&slot.lrp);
                     let instance = match slot.lrp.instance() {
                         Some(known) if *known == instance => known.clone(),
                         Some(_) | None => self.shared(instance),
                     };
-                    lrp.state = LrpState::Running(instance, running);
-                    let lrp = self.change(slot, lrp);
+                    let state = LrpState::Running(instance, running);
+                    let lrp = self.change(slot, self.next_version(&slot.lrp, state));
                     self.group_started(&at, slot, &lrp);
                 }
             }
@@ -183,7 +181,7 @@ impl Turn<'_> {
             CrashOutcome::Wait => LrpState::Crashed,
         };
         let mut lrp = match slot {
-            Some(slot) => ActualLrp { state, ..self.next_version(&slot.lrp) },
+            Some(slot) => self.next_version(&slot.lrp, state),
             None => self.unheard_of(key, at, state),
         };
         lrp.crash_count = count;
@@ -231,6 +229,7 @@ impl Turn<'_> {
             state,
             crash_count: 0,
             crash_reason: Box::default(),
+            stopping: false,
             since: self.now,
             modification_tag: self.new_tag(),
         }
@@ -243,6 +242,8 @@ impl Turn<'_> {
         desired.or_else(|| slot.map(|slot| slot.lrp.domain.clone()))
     }
 
+    /// The auction found no cell. That is an answer, so the next question waits its time; told
+    /// again, it changes nothing.
     pub(super) fn fail_lrp(&mut self, key: &LrpKey, why: &str) -> Result<Reply, Rejection> {
         if why.is_empty() {
             return Err(Rejection::Invalid("error_message: must not be empty".to_owned()));
@@ -251,10 +252,12 @@ impl Turn<'_> {
         let slot = at.ordinary.as_ref();
         match (bbs_transition(view(slot, None), LrpRequest::Fail), slot) {
             (Transition::Apply, Some(slot)) => {
-                let mut lrp = self.next_version(&slot.lrp);
-                lrp.state = LrpState::Unclaimed { placement_error: reason(why) };
-                let lrp = self.change(slot, lrp);
-                self.group_changed(&at, slot, &lrp);
+                let state = LrpState::Unclaimed { placement_error: reason(why) };
+                if state != slot.lrp.state {
+                    let lrp = self.change(slot, self.next_version(&slot.lrp, state));
+                    self.group_changed(&at, slot, &lrp);
+                }
+                self.set_asked(subject_of(&slot.lrp), Some(self.now));
                 Ok(Reply::Done)
             }
             (Transition::Refuse, _) => Err(Rejection::CannotFail(standing(slot))),
@@ -317,16 +320,20 @@ impl Turn<'_> {
         }
     }
 
-    /// Stops one instance: its cell is told, and removes the record when it has done so. What is
-    /// on no cell, or on a missing one, goes at once.
+    /// Stops one instance: its cell is told, and removes the record when it has done so; until
+    /// then the record says so, and convergence tells the cell again. What is on no cell, or on a
+    /// missing one, goes at once. The older stream does not know of stopping and is not told.
     pub(super) fn retire(&mut self, at: &Index, slot: &Slot) {
         let lrp = &slot.lrp;
         match lrp.instance() {
             Some(instance) if !self.is_missing(&instance.cell_id) => {
+                if !lrp.stopping {
+                    let modification_tag = lrp.modification_tag.next();
+                    let stopping = true;
+                    self.change(slot, ActualLrp { stopping, modification_tag, ..(**lrp).clone() });
+                }
                 self.effect(Effect::StopInstance(lrp.key(), instance.clone()));
-                let subject =
-                    Subject::Index(lrp.process_guid.clone(), lrp.definition_id.clone(), lrp.index);
-                self.set_asked(subject, Some(self.now));
+                self.set_asked(subject_of(lrp), Some(self.now));
             }
             Some(_) | None => self.remove_ordinary(at),
         }

@@ -70,6 +70,9 @@ pub fn record_faults(lrp: &ActualLrp) -> Vec<String> {
             LrpState::Unclaimed { .. } | LrpState::Crashed,
         ) => faults.push(format!("{name} is {}", lrp.state.name())),
     }
+    if lrp.stopping && (lrp.instance().is_none() || lrp.presence == Presence::Evacuating) {
+        faults.push(format!("{name} is {} and is to be stopped", lrp.state.name()));
+    }
     if lrp.modification_tag.epoch == Epoch::NONE {
         faults.push(format!("{name} has no epoch"));
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use volvox_protocol::actual_lrp::{LrpState, Presence};
 use volvox_protocol::cell::CellPresence;
 use volvox_protocol::event::Event;
-use volvox_protocol::id::{DefinitionId, ProcessGuid, TaskGuid};
+use volvox_protocol::id::{CellId, DefinitionId, Domain, ProcessGuid, TaskGuid};
 use volvox_protocol::request::{Rejection, TaskOutcome};
 use volvox_protocol::tables::crash::Restart;
 use volvox_protocol::task::{Task, TaskState};
@@ -23,7 +23,7 @@ use volvox_protocol::time::Timestamp;
 use super::agenda::Attention;
 use super::turn::{Turn, group_of, subject_of};
 use super::{Board, instance_name};
-use crate::bbs::command::{Change, Reply, Report, RowId, Subject};
+use crate::bbs::command::{Change, Heard, Reply, Report, RowId, Subject};
 use crate::bbs::state::Slot;
 
 /// Why a task failed that no cell took in time.
@@ -44,7 +44,8 @@ pub(super) enum Finding {
     RemoveSuspect(Slot),
     /// The cell of an ordinary record is missing.
     CellLost(Slot),
-    /// No longer desired, and the consumer vouches for that.
+    /// No longer desired, and the consumer vouches for that; or its cell was told to stop it and
+    /// may not have heard.
     Retire(Slot),
     /// UNCLAIMED for too long: its start may have been lost.
     Stale(Slot),
@@ -109,6 +110,7 @@ impl Board {
         // The common case, on the way of every start: it runs, it is desired, its cell is there.
         if let (Some(slot), None, None, true) = (ordinary, evacuating, suspect, desired)
             && slot.lrp.state.is_running()
+            && !slot.lrp.stopping
             && !self.is_lost(slot)
         {
             return None;
@@ -120,18 +122,17 @@ impl Board {
             None if desired => Some((self.retry(&subject()), Finding::Create)),
             None => None,
         };
-        let rest = first.or_else(then);
+        let rest = match first {
+            // Beside a suspect that waits for its domain, a stop may have to be repeated.
+            Some((Attention::WhenFresh(_), _)) => sooner(first, then()),
+            first => first.or_else(then),
+        };
         let expiry = evacuating.map(|slot| {
             let at = slot.lrp.since + self.settings.evacuation_timeout;
             (Attention::At(at), Finding::ExpireEvacuating(slot.clone()))
         });
-        match (rest, expiry) {
-            // It has to go in time whether or not the domain ever becomes fresh.
-            (Some((Attention::WhenFresh(domain), _)), Some((Attention::At(at), finding))) => {
-                Some((Attention::AtOrWhenFresh(at, domain), finding))
-            }
-            (rest, expiry) => sooner(rest, expiry),
-        }
+        // It has to go in time whether or not the domain ever becomes fresh.
+        sooner(rest, expiry)
     }
 
     fn judge_suspect(
@@ -150,8 +151,6 @@ impl Board {
         }
         if !desired {
             let when = self.when_fresh(now, &suspect.lrp.domain);
-            // An ordinary record beside it may have something else to do before the domain is
-            // fresh; nothing undesired does.
             return Some((when, Finding::RemoveSuspect(suspect.clone())));
         }
         None
@@ -165,13 +164,14 @@ impl Board {
         desired: bool,
     ) -> Judgement {
         let lrp = &slot.lrp;
+        if lrp.stopping {
+            // It was decided before that this instance goes: neither a new desire nor the end of
+            // freshness takes that back.
+            let when = if self.is_lost(slot) { Attention::NOW } else { self.retry(subject) };
+            return Some((when, Finding::Retire(slot.clone())));
+        }
         if !desired {
-            let when = match (self.when_fresh(now, &lrp.domain), self.asked.get(subject)) {
-                (Attention::At(_), Some(asked)) => {
-                    Attention::At(*asked + self.settings.stale_after)
-                }
-                (when, _) => when,
-            };
+            let when = self.when_fresh(now, &lrp.domain);
             return Some((when, Finding::Retire(slot.clone())));
         }
         match &lrp.state {
@@ -212,7 +212,9 @@ impl Board {
                 lost.then_some((Attention::NOW, Finding::TaskCellLost))
             }
             TaskState::Completed => {
-                let forget = task.first_completed_at + settings.expire_completed_task_after;
+                // While nobody was here nobody was told: the time of the consumer begins anew.
+                let from = task.first_completed_at.max(self.opened_at);
+                let forget = from + settings.expire_completed_task_after;
                 if task.definition.completion_callback_url.is_empty() {
                     return Some((Attention::At(forget), Finding::ExpireCompletedTask));
                 }
@@ -232,7 +234,7 @@ impl Board {
         cell.is_some_and(|cell| self.presence(cell) == Some(CellPresence::Missing))
     }
 
-    /// Now, or some time after this was last asked for in vain.
+    /// Now, or some time after this was last asked for.
     fn retry(&self, subject: &Subject) -> Attention {
         match self.asked.get(subject) {
             Some(asked) => Attention::At(*asked + self.settings.stale_after),
@@ -240,7 +242,7 @@ impl Board {
         }
     }
 
-    fn when_fresh(&self, now: Timestamp, domain: &volvox_protocol::id::Domain) -> Attention {
+    fn when_fresh(&self, now: Timestamp, domain: &Domain) -> Attention {
         if self.is_fresh(now, domain) {
             Attention::NOW
         } else {
@@ -283,14 +285,22 @@ impl Board {
     }
 }
 
-/// The judgement that wants attention first; the first one when they agree.
+/// The judgement that wants attention first; the first one when they agree. When the one that
+/// comes later waits for its domain, so do both.
 fn sooner(one: Judgement, other: Judgement) -> Judgement {
     let rank = |judgement: &Judgement| match judgement {
         None | Some((Attention::None, _)) => (2, Timestamp::NEVER),
         Some((Attention::WhenFresh(_), _)) => (1, Timestamp::NEVER),
         Some((Attention::At(at) | Attention::AtOrWhenFresh(at, _), _)) => (0, *at),
     };
-    if rank(&other) < rank(&one) { other } else { one }
+    let (first, then) = if rank(&other) < rank(&one) { (other, one) } else { (one, other) };
+    match (first, then) {
+        (
+            Some((Attention::At(at), finding)),
+            Some((Attention::WhenFresh(domain) | Attention::AtOrWhenFresh(_, domain), _)),
+        ) => Some((Attention::AtOrWhenFresh(at, domain), finding)),
+        (first, _) => first,
+    }
 }
 
 impl Turn<'_> {
@@ -328,7 +338,26 @@ impl Turn<'_> {
         for (subject, attention) in wrong {
             self.board.agenda.set(subject, attention);
         }
-        Ok(Reply::Converged(Report { findings: self.settle(due), healed }))
+        let findings = self.settle(due);
+        self.forget_cells();
+        Ok(Reply::Converged(Report { findings, healed }))
+    }
+
+    /// Once all cells have been heard, one that is not mentioned is missing: those that are
+    /// missing and that no record names need no mention. Cells come and go, and their names would
+    /// pile up.
+    fn forget_cells(&mut self) {
+        if self.board.heard != Heard::All {
+            return;
+        }
+        let gone = |(cell, presence): &(&CellId, &CellPresence)| {
+            **presence == CellPresence::Missing && self.board.records.named_cell(cell).is_none()
+        };
+        let gone = self.board.presence.iter().filter(gone);
+        let gone: Vec<CellId> = gone.map(|(cell, _)| cell.clone()).collect();
+        for cell in gone {
+            self.put(Change::Presence(cell, Some(CellPresence::Missing), None));
+        }
     }
 
     /// Deals with what is due, in the order of the subjects. Each is judged again when its turn

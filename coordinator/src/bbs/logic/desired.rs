@@ -26,10 +26,10 @@ impl Turn<'_> {
         domain: Domain,
         ttl: Duration,
     ) -> Result<Reply, Rejection> {
-        let expires_at = if ttl.is_zero() { Timestamp::NEVER } else { self.now + ttl };
+        let expires_at = DomainRecord::end(self.now, ttl);
         let known = self.board.records.domain(&domain).cloned();
-        let row = known.as_ref().map(|(row, _)| *row).unwrap_or_else(|| self.row_for_domain());
-        let after = DomainRecord { domain, expires_at };
+        let row = known.as_ref().map(|(row, _)| *row).unwrap_or_else(|| self.new_row());
+        let after = DomainRecord { domain, ttl, expires_at };
         self.put(Change::Domain(row, known.map(|(_, record)| record), Some(after)));
         Ok(Reply::Done)
     }
@@ -56,9 +56,7 @@ impl Turn<'_> {
         let (row, before) = self.known(process)?;
         let mut after = (*before).clone();
         after.modification_tag = before.modification_tag.next();
-        if let Some(instances) = update.instances {
-            after.instances = instances;
-        }
+        after.instances = update.instances.unwrap_or(before.instances);
         if let Some(routes) = update.routes {
             after.routes = Packed::new(&routes);
         }
@@ -78,8 +76,12 @@ impl Turn<'_> {
         let after = Arc::new(after);
         self.put_deployment(Some(&(row, Arc::clone(&before))), Some(Arc::clone(&after)));
         self.emit(Event::DesiredLrpChanged(Arc::clone(&before), Arc::clone(&after)));
-        self.stop_beyond(process, after.instances);
-        self.create_missing(&after, before.instances);
+        // An update that does not speak of instances stops none: what is beyond and still there is
+        // for convergence, which asks whether the domain is fresh.
+        if let Some(instances) = update.instances {
+            self.stop_beyond(process, instances);
+            self.create_missing(&after, before.instances);
+        }
         self.tell_running(&before, &after);
         Ok(Reply::Done)
     }
@@ -147,12 +149,15 @@ impl Turn<'_> {
             .filter(|slot| slot.lrp.presence != Presence::Evacuating)
             .cloned()
             .collect();
-        for slot in beyond {
+        // From the highest index down: taking away the last of a long row moves no other. Within
+        // an index the ordinary record goes first, as long as the suspect hides it from readers.
+        let indices = beyond.chunk_by(|one, other| one.lrp.index == other.lrp.index);
+        for slot in indices.rev().flatten() {
             if slot.lrp.presence == Presence::Suspect {
-                self.remove_suspect(&slot);
+                self.remove_suspect(slot);
             } else {
                 let at = self.index(&slot.lrp.key());
-                self.retire(&at, &slot);
+                self.retire(&at, slot);
             }
         }
     }

@@ -202,9 +202,7 @@ impl Turn<'_> {
     /// for a replacement. Readers see the instance change its presence and a new record come.
     fn evacuate(&mut self, at: &Index, instance: &InstanceKey, running: Arc<Running>) {
         let Some(slot) = &at.ordinary else { return };
-        let mut lrp = self.next_version(&slot.lrp);
-        lrp.state = LrpState::unclaimed();
-        let unclaimed = self.replace(slot, lrp);
+        let unclaimed = self.replace(slot, self.next_version(&slot.lrp, LrpState::unclaimed()));
         let evacuee = self.evacuee_of(&slot.lrp, instance, running);
         let evacuee = self.create_quietly(evacuee);
         self.emit(Event::InstanceChanged(Arc::clone(&slot.lrp), Arc::clone(&evacuee)));
@@ -214,6 +212,8 @@ impl Turn<'_> {
         self.request_start(&unclaimed);
     }
 
+    /// The evacuating record of an instance. It has its own time to live, counted from now, and
+    /// its cell is emptying itself: nobody has to be told to stop it.
     fn evacuee_of(
         &mut self,
         lrp: &ActualLrp,
@@ -227,6 +227,7 @@ impl Turn<'_> {
         ActualLrp {
             presence: Presence::Evacuating,
             state: LrpState::Running(instance, running),
+            stopping: false,
             since: self.now,
             modification_tag: self.new_tag(),
             ..lrp.clone()

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpState};
+use volvox_protocol::task::Task;
 use volvox_protocol::time::Timestamp;
 
 use super::agenda::Agenda;
 use super::{Board, check};
-use crate::bbs::command::{Change, RowId};
+use crate::bbs::command::{Change, DomainRecord, RowId};
 
 impl Board {
     /// Puts a record as the store gave it back, or says why it cannot be one of ours. Domains and
@@ -62,6 +63,8 @@ impl Board {
 
     /// All records are back: works out what convergence has to look at.
     pub fn loaded(&mut self, now: Timestamp) {
+        self.opened_at = now;
+        self.leave_the_future(now);
         let mut found = Vec::new();
         self.each_subject(|subject| {
             if let Some((attention, _)) = self.judge(now, &subject) {
@@ -71,6 +74,46 @@ impl Board {
         self.agenda = Agenda::default();
         for (subject, attention) in found {
             self.agenda.set(subject, attention);
+        }
+    }
+
+    /// Brings times that are still to come back to now: the clock was set back while nobody was
+    /// here, and what waits for them would wait too long. Freshness lasts no longer than it was
+    /// granted. Only here and not in the store: the next start does the same again.
+    fn leave_the_future(&mut self, now: Timestamp) {
+        let mut changes = Vec::new();
+        for record in self.records.domains() {
+            let expires_at = record.expires_at.min(DomainRecord::end(now, record.ttl));
+            if expires_at != record.expires_at
+                && let Some((row, before)) = self.records.domain(&record.domain)
+            {
+                let after = DomainRecord { expires_at, ..before.clone() };
+                changes.push(Change::Domain(*row, Some(before.clone()), Some(after)));
+            }
+        }
+        for (_, process) in self.records.processes() {
+            for slot in process.instances().iter().filter(|slot| slot.lrp.since > now) {
+                let after = ActualLrp { since: now, ..(*slot.lrp).clone() };
+                let before = Some(Arc::clone(&slot.lrp));
+                changes.push(Change::Actual(slot.row, before, Some(Arc::new(after))));
+            }
+        }
+        for task in self.records.tasks() {
+            let latest = task.created_at.max(task.updated_at).max(task.first_completed_at);
+            if latest > now
+                && let Some((row, before)) = self.records.task(&task.task_guid)
+            {
+                let after = Task {
+                    created_at: task.created_at.min(now),
+                    updated_at: task.updated_at.min(now),
+                    first_completed_at: task.first_completed_at.min(now),
+                    ..(**task).clone()
+                };
+                changes.push(Change::Task(*row, Some(Arc::clone(before)), Some(Arc::new(after))));
+            }
+        }
+        for change in changes {
+            self.records.put(&change);
         }
     }
 

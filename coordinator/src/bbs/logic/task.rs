@@ -63,13 +63,8 @@ impl Turn<'_> {
     }
 
     pub(super) fn cancel_task(&mut self, guid: &TaskGuid) -> Result<Reply, Rejection> {
-        let Some(known) = self.judge_task_request(guid, TaskRequest::Cancel, None)? else {
-            return Ok(Reply::Done);
-        };
-        let running_on = known.1.cell_id.clone().filter(|_| known.1.state == TaskState::Running);
-        self.end_task(&known, TaskOutcome::failed_because(CANCELLED));
-        if let Some(cell) = running_on {
-            self.effect(Effect::CancelTask(cell, guid.clone()));
+        if let Some(known) = self.judge_task_request(guid, TaskRequest::Cancel, None)? {
+            self.give_up(&known, CANCELLED);
         }
         Ok(Reply::Done)
     }
@@ -77,39 +72,60 @@ impl Turn<'_> {
     pub(super) fn fail_task(&mut self, guid: &TaskGuid, why: &str) -> Result<Reply, Rejection> {
         required(why, "failure_reason")?;
         if let Some(known) = self.judge_task_request(guid, TaskRequest::Fail, None)? {
-            self.end_task(&known, TaskOutcome::failed_because(why));
+            self.give_up(&known, why);
         }
         Ok(Reply::Done)
     }
 
-    /// The task could not be begun: by the auction, or by the cell that had taken it.
+    /// Ends a task that may still run: its cell is told.
+    fn give_up(&mut self, known: &Known, why: &str) {
+        self.end_task(known, TaskOutcome::failed_because(why));
+        let task = &known.1;
+        if let (TaskState::Running, Some(cell)) = (task.state, &task.cell_id) {
+            self.effect(Effect::CancelTask(cell.clone(), task.task_guid.clone()));
+        }
+    }
+
+    /// The cell that has taken the task could not begin it.
     pub(super) fn reject_task(
         &mut self,
         guid: &TaskGuid,
-        cell: Option<&CellId>,
+        cell: &CellId,
         why: &str,
     ) -> Result<Reply, Rejection> {
         required(why, "rejection_reason")?;
-        let Some(known) = self.judge_task_request(guid, TaskRequest::Reject, cell)? else {
-            return Ok(Reply::Done);
-        };
-        if let (Some(caller), Some(holder)) = (cell, &known.1.cell_id)
-            && caller != holder
-        {
-            return Err(different_cell(holder, caller));
+        if let Some(known) = self.judge_task_request(guid, TaskRequest::Reject, Some(cell))? {
+            self.try_again(&known, why);
         }
+        Ok(Reply::Done)
+    }
+
+    /// The auction found no cell for the task.
+    pub(super) fn reject_task_by_auction(
+        &mut self,
+        guid: &TaskGuid,
+        why: &str,
+    ) -> Result<Reply, Rejection> {
+        required(why, "rejection_reason")?;
+        if let Some(known) = self.judge_task_request(guid, TaskRequest::RejectByAuction, None)? {
+            self.try_again(&known, why);
+        }
+        Ok(Reply::Done)
+    }
+
+    /// The task has not begun: it waits for the next auction, unless it has been tried enough.
+    fn try_again(&mut self, known: &Known, why: &str) {
         let retries_left = known.1.rejection_count < self.board.settings.task_retries;
-        let mut task = self.next_task(&known);
+        let mut task = self.next_task(known);
         task.rejection_count = task.rejection_count.saturating_add(1);
         task.rejection_reason = String::from(reason(why));
         if retries_left {
             task.state = TaskState::Pending;
             task.cell_id = None;
-            self.put_task(Some(&known), Some(task));
+            self.put_task(Some(known), Some(task));
         } else {
-            self.end(&known, task, TaskOutcome::failed_because(why));
+            self.end(known, task, TaskOutcome::failed_because(why));
         }
-        Ok(Reply::Done)
     }
 
     pub(super) fn complete_task(
@@ -214,7 +230,7 @@ fn different_cell(holder: &CellId, caller: &CellId) -> Rejection {
 
 fn transition(from: Option<TaskState>, request: TaskRequest) -> Rejection {
     let to = match request {
-        TaskRequest::Desire | TaskRequest::Reject => "Pending",
+        TaskRequest::Desire | TaskRequest::Reject | TaskRequest::RejectByAuction => "Pending",
         TaskRequest::Start => "Running",
         TaskRequest::Cancel | TaskRequest::Fail | TaskRequest::Complete => "Completed",
         TaskRequest::Resolving => "Resolving",

@@ -70,7 +70,7 @@ impl<'a> Turn<'a> {
         self.effects.push(effect);
     }
 
-    fn new_row(&mut self) -> RowId {
+    pub(super) fn new_row(&mut self) -> RowId {
         let row = self.board.next_row;
         self.board.next_row = RowId(row.0 + 1);
         row
@@ -231,6 +231,7 @@ impl<'a> Turn<'a> {
             state: LrpState::unclaimed(),
             crash_count: 0,
             crash_reason: Box::default(),
+            stopping: false,
             since: self.now,
             modification_tag: self.new_tag(),
         };
@@ -242,19 +243,24 @@ impl<'a> Turn<'a> {
     /// Takes an ordinary record off its cell and asks for its start. Readers see one record go
     /// and another come.
     pub(super) fn unclaim(&mut self, slot: &Slot) -> Arc<ActualLrp> {
-        let mut lrp = self.next_version(&slot.lrp);
-        lrp.state = LrpState::unclaimed();
-        let lrp = self.replace(slot, lrp);
+        let lrp = self.replace(slot, self.next_version(&slot.lrp, LrpState::unclaimed()));
         self.emit(Event::InstanceRemoved(Arc::clone(&slot.lrp)));
         self.emit(Event::InstanceCreated(Arc::clone(&lrp)));
         self.request_start(&lrp);
         lrp
     }
 
-    /// A copy to be given another state, now.
-    pub(super) fn next_version(&self, lrp: &ActualLrp) -> ActualLrp {
-        let modification_tag = lrp.modification_tag.next();
-        ActualLrp { since: self.now, modification_tag, ..lrp.clone() }
+    /// The same record in another state, or with other facts of the same state. An order to stop
+    /// is about the instance: it ends when the record leaves that.
+    pub(super) fn next_version(&self, lrp: &ActualLrp, state: LrpState) -> ActualLrp {
+        let same = std::mem::discriminant(&lrp.state) == std::mem::discriminant(&state);
+        let after = ActualLrp {
+            since: if same { lrp.since } else { self.now },
+            modification_tag: lrp.modification_tag.next(),
+            state,
+            ..lrp.clone()
+        };
+        ActualLrp { stopping: lrp.stopping && after.instance() == lrp.instance(), ..after }
     }
 
     pub(super) fn put_deployment(
@@ -288,10 +294,6 @@ impl<'a> Turn<'a> {
             (None, None) => {}
         }
         after
-    }
-
-    pub(super) fn row_for_domain(&mut self) -> RowId {
-        self.new_row()
     }
 
     // Asking for starts. All that one command asks for goes out as one request.

@@ -1,46 +1,55 @@
 //! Copies of the database: made while it is in use, checked, put back.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, OpenFlags};
 
+use super::inspect::Inspection;
 use super::{BACKUPS, DATABASE, Store, StoreError};
 
+/// While this file is there a restore is under way, or was cut short.
+pub(super) const RESTORING: &str = "restoring";
+
 /// Copies the database `from`, which may be in use, to the new file `to`. The copy is complete
-/// and on the disk when this returns, or there is none.
+/// and on the disk when this returns, or there is none. Only its owner may read it: definitions
+/// hold passwords.
 pub fn backup(from: &Path, to: &Path) -> Result<(), StoreError> {
     let failed = |reason: String| StoreError::Backup { path: to.to_owned(), reason };
-    let io = |error: std::io::Error| failed(error.to_string());
-    let sql = |error: rusqlite::Error| failed(error.to_string());
     if to.exists() {
         return Err(failed("the file exists already".to_owned()));
     }
-    let folder = match to.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        Some(_) | None => Path::new("."),
-    };
-    std::fs::create_dir_all(folder).map_err(io)?;
     let partial = partial_name(to);
-    // Left by a backup that was cut short: never a complete one, so it may go.
-    let _ = std::fs::remove_file(&partial);
-    let source = open_read_only(from).map_err(sql)?;
-    let name = partial.to_str().ok_or_else(|| failed("its name is not UTF-8".to_owned()))?;
-    let copied = source.execute("VACUUM INTO ?1", [name]).map_err(sql).and_then(|_| {
-        std::fs::File::open(&partial).and_then(|file| file.sync_all()).map_err(io)?;
-        std::fs::rename(&partial, to).map_err(io)?;
-        std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(io)
+    let copied = copy(from, &partial).and_then(|()| {
+        // A link, unlike a rename, never takes the place of a file that came in between.
+        std::fs::hard_link(&partial, to).map_err(|error| error.to_string())?;
+        sync_folder(parent(to)).map_err(|error| error.to_string())
     });
-    if copied.is_err() {
-        let _ = std::fs::remove_file(&partial);
-    }
-    copied
+    let _ = std::fs::remove_file(&partial);
+    copied.map_err(failed)
+}
+
+/// Writes a whole copy to the new file `to` and syncs it.
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    let io = |error: std::io::Error| error.to_string();
+    let sql = |error: rusqlite::Error| error.to_string();
+    std::fs::create_dir_all(parent(to)).map_err(io)?;
+    // Made by us, empty and private, before SQLite fills it.
+    let file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(to).map_err(io)?;
+    let source = open_read_only(from).map_err(sql)?;
+    let name = to.to_str().ok_or("its name is not UTF-8")?;
+    source.execute("VACUUM INTO ?1", [name]).map_err(sql)?;
+    file.sync_all().map_err(io)
 }
 
 /// Reads the whole file and says what is wrong with it; nothing when it is sound.
 pub fn integrity(path: &Path) -> Result<Vec<String>, StoreError> {
     let failed = |error| super::open_error("check", path, error);
     let connection = open_read_only(path).map_err(failed)?;
+    super::identify(&connection, path)?;
     let mut statement = connection.prepare("PRAGMA integrity_check").map_err(failed)?;
     let lines = statement.query_map([], |row| row.get::<_, String>(0)).map_err(failed)?;
     let lines: Result<Vec<String>, _> = lines.collect();
@@ -48,43 +57,58 @@ pub fn integrity(path: &Path) -> Result<Vec<String>, StoreError> {
 }
 
 /// Puts the backup `from` in the place of the database in `folder`. The database that was there
-/// is kept beside it under another name, which is returned.
+/// is kept beside it under another name, which is returned. A restore that is cut short leaves a
+/// mark, and no coordinator starts before it has been done again.
 pub fn restore(folder: &Path, from: &Path) -> Result<Option<PathBuf>, StoreError> {
-    let faults = integrity(from)?;
-    if let Some(fault) = faults.first() {
+    let found = Inspection::of(from)?;
+    if let Some(fault) = found.faults.first() {
         let way_out = "Choose another backup.".to_owned();
         return Err(StoreError::Damaged { path: from.to_owned(), reason: fault.clone(), way_out });
     }
     let _lock = Store::lock(folder)?;
     let path = folder.join(DATABASE);
-    let failed = |error: std::io::Error| StoreError::Open {
-        doing: "restore",
-        path: path.clone(),
-        reason: error.to_string(),
-    };
+    let failed = |reason: String| StoreError::Open { doing: "restore", path: path.clone(), reason };
+    let io = |error: std::io::Error| failed(error.to_string());
     let fresh = partial_name(&path);
-    std::fs::copy(from, &fresh).map_err(failed)?;
-    std::fs::File::open(&fresh).and_then(|file| file.sync_all()).map_err(failed)?;
-    let kept = if path.exists() { Some(keep_aside(folder).map_err(failed)?) } else { None };
-    std::fs::rename(&fresh, &path).map_err(failed)?;
-    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
+    copy(from, &fresh).map_err(failed)?;
+    let mark = folder.join(RESTORING);
+    std::fs::write(&mark, from.as_os_str().as_encoded_bytes()).map_err(io)?;
+    sync_folder(folder).map_err(io)?;
+    let kept = keep_aside(folder).map_err(io)?;
+    std::fs::rename(&fresh, &path).map_err(io)?;
+    sync_folder(folder).map_err(io)?;
+    std::fs::remove_file(&mark).map_err(io)?;
+    sync_folder(folder).map_err(io)?;
     Ok(kept)
 }
 
-/// Renames the database with its log, so that neither is ever mixed with another's.
-fn keep_aside(folder: &Path) -> std::io::Result<PathBuf> {
+/// Renames the database with its log, so that neither is ever mixed with another's. A log without
+/// a database is moved too: it must not be read into the one that comes.
+fn keep_aside(folder: &Path) -> std::io::Result<Option<PathBuf>> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let name = |suffix: &str| format!("{DATABASE}{suffix}");
     let kept = folder.join(format!("replaced-{}-{DATABASE}", since.as_millis()));
-    for suffix in ["-wal", "-shm", ""] {
-        let from = folder.join(name(suffix));
+    let mut any = None;
+    for suffix in ["", "-wal", "-shm"] {
+        let from = folder.join(format!("{DATABASE}{suffix}"));
         if from.exists() {
             let mut to = kept.clone().into_os_string();
             to.push(suffix);
             std::fs::rename(from, to)?;
+            any = Some(kept.clone());
         }
     }
-    Ok(kept)
+    Ok(any)
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(_) | None => Path::new("."),
+    }
+}
+
+pub(super) fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    std::fs::File::open(folder)?.sync_all()
 }
 
 /// What an operator can do about a damaged database.
@@ -126,8 +150,11 @@ pub(super) fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn partial_name(path: &Path) -> PathBuf {
+/// A name that nobody else writes to: not another backup of this process, not another process.
+pub(super) fn partial_name(path: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let nth = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut name = path.to_owned().into_os_string();
-    name.push(".partial");
+    name.push(format!(".{}-{nth}.partial", std::process::id()));
     PathBuf::from(name)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use rusqlite::Connection;
 use serde::Serialize;
 use volvox_protocol::actual_lrp::ActualLrp;
 use volvox_protocol::deployment::LrpDeployment;
@@ -26,7 +27,7 @@ pub struct Inspection {
     /// Usable records, by table.
     pub records: BTreeMap<&'static str, usize>,
     /// Records that a board has set aside before.
-    pub set_aside: i64,
+    pub set_aside: usize,
 }
 
 /// A record that a board could not use.
@@ -65,9 +66,31 @@ impl Inspection {
         found.table::<Arc<ActualLrp>>(database, &mut board, &mut visit)?;
         found.table::<Arc<Task>>(database, &mut board, &mut visit)?;
         let connection = open_read_only(database).map_err(|e| open_error("read", database, e))?;
-        let count = connection.query_row("SELECT count(*) FROM set_aside", [], |row| row.get(0));
-        found.set_aside = count.unwrap_or_default();
+        if let Err(error) = found.set_aside(&connection, &mut visit) {
+            found.faults.push(format!("set_aside: {error}"));
+        }
         Ok(found)
+    }
+
+    /// Shows what was set aside, its bytes in hexadecimal: nobody could read them.
+    fn set_aside(&mut self, connection: &Connection, visit: Visit<'_>) -> rusqlite::Result<()> {
+        let query = "SELECT id, origin, row, reason, hex(record) FROM set_aside ORDER BY id";
+        let mut statement = connection.prepare(query)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let id: i64 = row.get(0)?;
+            let shown = serde_json::json!({
+                "origin": row.get::<_, String>(1)?,
+                "row": row.get::<_, i64>(2)?,
+                "reason": row.get::<_, String>(3)?,
+                "bytes": row.get::<_, String>(4)?,
+            });
+            self.set_aside += 1;
+            if let Err(error) = visit("set_aside", id.cast_unsigned(), shown) {
+                self.faults.push(error);
+            }
+        }
+        Ok(())
     }
 
     fn table<T: Record>(

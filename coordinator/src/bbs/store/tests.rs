@@ -273,6 +273,142 @@ fn without_a_backup_the_way_out_is_told_too() {
 }
 
 #[test]
+fn a_database_that_should_be_there_and_is_not_is_a_loss_and_not_a_new_beginning() {
+    let desk = Desk::filled();
+    backup(&desk.database(), &desk.path().join(BACKUPS).join("b.db")).unwrap();
+    std::fs::write(desk.database(), "").unwrap();
+    let text = Store::open(desk.path()).unwrap_err().to_string();
+    assert!(text.contains("it is empty") && text.contains("b.db"), "{text}");
+    std::fs::remove_file(desk.database()).unwrap();
+    let text = Store::open(desk.path()).unwrap_err().to_string();
+    assert!(text.contains("it is missing") && text.contains("b.db"), "{text}");
+    let desk = Desk::new();
+    std::fs::write(desk.path().join("board.db-wal"), "a log").unwrap();
+    let text = Store::open(desk.path()).unwrap_err().to_string();
+    assert!(text.contains("it is missing"), "{text}");
+}
+
+#[test]
+fn only_the_owner_may_read_what_is_kept() {
+    let desk = Desk::new();
+    let folder = desk.path().join("private");
+    let store = Store::open(&folder).unwrap();
+    let copy = folder.join(BACKUPS).join("b.db");
+    backup(&folder.join(DATABASE), &copy).unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&folder), 0o700);
+    for file in [folder.join(DATABASE), folder.join("board.db-wal"), copy] {
+        assert_eq!(mode(&file), 0o600, "{}", file.display());
+    }
+    drop(store);
+}
+
+#[test]
+fn a_restored_database_has_all_of_the_backup_and_nothing_of_what_was_there() {
+    let desk = Desk::filled();
+    let copy = desk.path().join(BACKUPS).join("b.db");
+    backup(&desk.database(), &copy).unwrap();
+    desk.write(vec![desire("later")]);
+    // The file was moved away by hand, and its log was forgotten.
+    let (store, _, _) = desk.open();
+    let log = std::fs::read(desk.path().join("board.db-wal")).unwrap();
+    drop(store);
+    std::fs::remove_file(desk.database()).unwrap();
+    std::fs::write(desk.path().join("board.db-wal"), log).unwrap();
+    restore(desk.path(), &copy).unwrap();
+    let (store, board, _) = desk.open();
+    assert_eq!(board.records().process_count(), 2, "the old log was not read into it");
+
+    // A database with a log of its own is restored with what is in the log.
+    let killed = Desk::new();
+    for suffix in ["", "-wal"] {
+        let name = format!("{DATABASE}{suffix}");
+        let from = desk.path().join(&name);
+        if from.exists() {
+            std::fs::copy(from, killed.path().join(name)).unwrap();
+        }
+    }
+    drop(store);
+    let target = Desk::new();
+    restore(target.path(), &killed.database()).unwrap();
+    assert_eq!(target.open().1.records().process_count(), 2);
+}
+
+#[test]
+fn a_restore_that_was_cut_short_must_be_done_again() {
+    let desk = Desk::filled();
+    let copy = desk.path().join(BACKUPS).join("b.db");
+    backup(&desk.database(), &copy).unwrap();
+    std::fs::write(desk.path().join(backup::RESTORING), copy.as_os_str().as_encoded_bytes())
+        .unwrap();
+    std::fs::remove_file(desk.database()).unwrap();
+    let text = Store::open(desk.path()).unwrap_err().to_string();
+    assert!(text.contains("was cut short") && text.contains("b.db"), "{text}");
+    restore(desk.path(), &copy).unwrap();
+    assert_eq!(desk.open().2.records, 8);
+}
+
+#[test]
+fn what_is_no_backup_of_ours_is_not_put_back() {
+    let desk = Desk::filled();
+    let other = desk.path().join("other.db");
+    std::fs::write(&other, "").unwrap();
+    assert!(restore(desk.path(), &other).is_err(), "an empty file");
+    Connection::open(&other).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
+    assert!(restore(desk.path(), &other).is_err(), "somebody else's database");
+    let newer = desk.path().join("newer.db");
+    backup(&desk.database(), &newer).unwrap();
+    Connection::open(&newer).unwrap().execute_batch("PRAGMA user_version = 99").unwrap();
+    assert!(restore(desk.path(), &newer).is_err(), "a database of the future");
+    assert_eq!(desk.open().2.records, 8, "the database is as it was");
+}
+
+#[test]
+fn a_record_of_the_future_stops_the_start_instead_of_being_set_aside() {
+    let desk = Desk::filled();
+    desk.sql("UPDATE tasks SET record = x'ff0000000000'");
+    let mut store = Store::open(desk.path()).unwrap();
+    let text = store.load(Settings::default(), NOW).unwrap_err().to_string();
+    assert!(text.contains("record version 255") && text.contains("newer version"), "{text}");
+}
+
+#[test]
+fn migrations_lead_from_any_version_to_the_last_and_keep_what_was_there() {
+    let steps =
+        ["CREATE TABLE a (x)", "INSERT INTO a VALUES (1)", "CREATE TABLE b AS SELECT * FROM a"];
+    let desk = Desk::new();
+    for upto in [1, 2, 2, 3] {
+        let mut connection = Connection::open(desk.database()).unwrap();
+        migrate(&mut connection, &desk.database(), &steps[..upto]).unwrap();
+        let found: i32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
+        assert_eq!(usize::try_from(found).unwrap(), upto);
+    }
+    let connection = Connection::open(desk.database()).unwrap();
+    let rows: i64 = connection.query_row("SELECT count(*) FROM b", [], |row| row.get(0)).unwrap();
+    assert_eq!(rows, 1);
+    // A step that fails takes the others with it.
+    let mut connection = Connection::open(desk.path().join("other.db")).unwrap();
+    let bad = ["CREATE TABLE a (x)", "nonsense"];
+    assert!(migrate(&mut connection, &desk.path().join("other.db"), &bad).is_err());
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).unwrap();
+    assert_eq!(tables, 0);
+}
+
+#[test]
+fn every_commit_is_synced() {
+    let desk = Desk::filled();
+    let (store, _, _) = desk.open();
+    let pragma = |name: &str| -> String {
+        let read = |row: &rusqlite::Row<'_>| row.get::<_, rusqlite::types::Value>(0);
+        let value = store.connection.query_row(&format!("PRAGMA {name}"), [], read).unwrap();
+        format!("{value:?}")
+    };
+    assert_eq!(pragma("journal_mode"), r#"Text("wal")"#);
+    assert_eq!(pragma("synchronous"), "Integer(2)");
+}
+
+#[test]
 fn a_foreign_database_and_one_from_the_future_are_left_alone() {
     let desk = Desk::new();
     desk.sql("CREATE TABLE other (x)");

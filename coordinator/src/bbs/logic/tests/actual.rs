@@ -74,14 +74,30 @@ fn half_a_matching_key_is_no_match() {
 fn a_placement_error_is_kept_until_the_record_leaves_unclaimed() {
     for leave in [claim(0, &i1()), start(0, &i1())] {
         let mut stage = Stage::with_desired(1);
+        let before = Arc::clone(stage.ordinary());
         let outcome = stage.wait(5).does(fail(0));
         assert_eq!(events(&outcome), ["actual_lrp_instance_changed", "actual_lrp_changed"]);
-        assert_eq!(stage.ordinary().placement_error(), "insufficient resources");
-        assert_eq!(stage.ordinary().since, stage.now);
+        let after = stage.ordinary();
+        assert_eq!(after.placement_error(), "insufficient resources");
+        assert_eq!(after.modification_tag, before.modification_tag.next());
+        assert_eq!(after.since, before.since, "UNCLAIMED it was and is");
         stage.does(leave);
         stage.does(remove(0, &i1()));
         assert_eq!(stage.ordinary().placement_error(), "");
     }
+}
+
+#[test]
+fn an_auction_that_fails_again_for_the_same_reason_writes_nothing() {
+    let mut stage = Stage::with_desired(1);
+    stage.does(fail(0));
+    let before = Arc::clone(stage.ordinary());
+    let outcome = stage.wait(20).does(fail(0));
+    assert!(outcome.changes.iter().all(|change| !change.is_stored()), "{outcome:?}");
+    assert_eq!(events(&outcome), [""; 0]);
+    assert_eq!(*stage.ordinary(), before);
+    assert_eq!(effects(&stage.wait(29).converge()), [""; 0], "it was an answer all the same");
+    assert_eq!(effects(&stage.wait(1).converge()), ["auction p: 0"]);
 }
 
 #[test]
@@ -181,6 +197,25 @@ fn five_minutes_of_running_make_the_next_crash_the_first() {
 }
 
 #[test]
+fn new_facts_of_a_running_instance_do_not_make_it_younger() {
+    let mut stage = Stage::with_desired(1);
+    for _ in 0..2 {
+        stage.runs(&i1());
+        stage.does(crash(0, &i1()));
+    }
+    assert_eq!(stage.ordinary().crash_count, 2);
+    stage.runs(&i1());
+    let since = stage.ordinary().since;
+    let unready = Arc::new(Running { routable: false, ..(*running()).clone() });
+    stage.wait(240).does(cell_says(CellRequest::StartLrp(key(0), i1(), unready)));
+    let flipped = stage.ordinary();
+    assert!(!flipped.running().unwrap().routable);
+    assert_eq!(flipped.since, since);
+    stage.wait(120).does(crash(0, &i1()));
+    assert_eq!(stage.ordinary().crash_count, 1, "it ran for six minutes");
+}
+
+#[test]
 fn the_crash_notice_carries_the_key_the_count_and_the_reason() {
     let mut stage = Stage::with_desired(1);
     stage.runs(&i1());
@@ -253,6 +288,57 @@ fn retiring_stops_what_is_on_a_cell_and_begins_anew_where_no_cell_would_answer()
     }
     let nothing = Stage::new().refuses(Command::RetireLrp(key(0)));
     assert!(matches!(nothing, Rejection::NotFound(_)));
+}
+
+#[test]
+fn a_retired_instance_is_marked_once_and_its_cell_is_told_each_time() {
+    let mut stage = Stage::with_desired(1);
+    stage.runs(&i1());
+    let before = Arc::clone(stage.ordinary());
+    let outcome = stage.wait(7).does(Command::RetireLrp(key(0)));
+    let after = ActualLrp {
+        stopping: true,
+        modification_tag: before.modification_tag.next(),
+        ..(*before).clone()
+    };
+    assert_eq!(outcome.events, [Event::InstanceChanged(before, Arc::new(after.clone()))]);
+    assert_eq!(**stage.ordinary(), after);
+    let outcome = stage.wait(1).does(Command::RetireLrp(key(0)));
+    assert_eq!(effects(&outcome), ["stop 0 i1"]);
+    assert_eq!(events(&outcome), [""; 0]);
+    assert_eq!(**stage.ordinary(), after);
+}
+
+/// (how the instance is held, what happens, whether the order to stop stands)
+#[test]
+fn an_order_to_stop_stands_until_the_record_leaves_its_instance() {
+    let moved = || cell_says(CellRequest::StartLrp(key(0), i1(), running_at("10.0.0.9")));
+    let evacuates = cell_says(CellRequest::EvacuateRunning(key(0), i1(), running()));
+    let leaves = cell_says(CellRequest::EvacuateClaimed(key(0), i1()));
+    let cases = [
+        ("CLAIMED", moved(), "0 RUNNING ORDINARY i1", true),
+        ("RUNNING", moved(), "0 RUNNING ORDINARY i1", true),
+        ("RUNNING", claim(0, &i1()), "0 CLAIMED ORDINARY i1", true),
+        ("CLAIMED", start(0, &i2()), "0 RUNNING ORDINARY i2", false),
+        ("CLAIMED", leaves, "0 UNCLAIMED ORDINARY", false),
+        ("RUNNING", crash(0, &i1()), "0 UNCLAIMED ORDINARY", false),
+        ("RUNNING", remove(0, &i1()), "0 UNCLAIMED ORDINARY", false),
+        ("RUNNING", evacuates, "0 UNCLAIMED ORDINARY", false),
+    ];
+    for (state, command, after, stands) in cases {
+        let mut stage = Stage::with_desired(1);
+        stage.does(claim(0, &i1()));
+        if state == "RUNNING" {
+            stage.does(start(0, &i1()));
+        }
+        stage.does(Command::RetireLrp(key(0)));
+        stage.does(command.clone());
+        assert_eq!(stage.shown()[0], after, "{command:?}");
+        assert_eq!(stage.ordinary().stopping, stands, "{command:?}");
+        if let Some(evacuee) = stage.lrp(0, Presence::Evacuating) {
+            assert!(!evacuee.stopping, "its cell is emptying itself");
+        }
+    }
 }
 
 #[test]

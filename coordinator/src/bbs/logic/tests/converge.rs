@@ -22,19 +22,79 @@ fn a_failed_auction_counts_as_an_answer_and_the_next_is_asked_stale_after_it() {
     assert_eq!(effects(&stage.wait(1).converge()), ["auction p: 0"]);
 }
 
+/// Whether or not the domain is fresh, whether or not the instance is still desired.
 #[test]
-fn a_lost_stop_is_repeated_every_stale_after_while_the_domain_is_fresh() {
+fn a_lost_stop_is_repeated_every_stale_after_until_the_instance_is_gone() {
+    let ways: [&[Command]; 3] = [&[scale(0)], &[Command::RetireLrp(key(0))], &[scale(0), scale(1)]];
+    for way in ways {
+        for seconds in [0, 1] {
+            let mut stage = Stage::with_desired(1);
+            stage.does(fresh("d", seconds));
+            stage.runs(&i1());
+            assert_eq!(effects(&stage.does(way[0].clone())), ["stop 0 i1"]);
+            way[1..].iter().for_each(|command| drop(stage.does(command.clone())));
+            for _ in 0..2 {
+                assert_eq!(effects(&stage.wait(29).converge()), [""; 0], "{way:?}");
+                assert_eq!(effects(&stage.wait(1).converge()), ["stop 0 i1"], "{way:?}");
+            }
+            let mut stage = stage.wait(1).restarted();
+            assert_eq!(effects(&stage.converge()), ["stop 0 i1"], "asked anew: {way:?}");
+            stage.does(remove(0, &i1()));
+            assert_eq!(stage.board.records.instances().filter(|lrp| lrp.stopping).count(), 0);
+        }
+    }
+}
+
+#[test]
+fn an_instance_that_was_to_stop_goes_with_its_cell_and_begins_anew_where_desired() {
+    for (way, after) in
+        [(Command::RetireLrp(key(0)), &["0 UNCLAIMED ORDINARY"][..]), (scale(0), &[])]
+    {
+        let mut stage = Stage::new();
+        stage.does(desire(1));
+        stage.runs(&i1());
+        stage.does(way);
+        stage.does(missing("cell-1"));
+        assert_eq!(stage.shown(), after, "no suspect is made of it");
+    }
+}
+
+#[test]
+fn a_stop_is_repeated_beside_a_suspect_that_waits_for_its_domain() {
     let mut stage = Stage::with_desired(1);
     stage.runs(&i1());
-    assert_eq!(effects(&stage.does(scale(0))), ["stop 0 i1"]);
-    for _ in 0..2 {
-        assert_eq!(effects(&stage.wait(29).converge()), [""; 0]);
-        assert_eq!(effects(&stage.wait(1).converge()), ["stop 0 i1"]);
+    stage.does(missing("cell-1"));
+    stage.does(claim(0, &i2()));
+    stage.does(Command::RetireLrp(key(0)));
+    // As after a purge of what is desired: only the instances are read back.
+    let mut board = Board::new(Settings::default());
+    for change in stored(&stage.board).into_iter().filter(|it| matches!(it, Change::Actual(..))) {
+        board.load(change).unwrap();
     }
-    stage.does(fresh("d", 1));
-    assert_eq!(effects(&stage.wait(30).converge()), [""; 0]);
-    stage.does(fresh("d", 1));
-    assert_eq!(effects(&stage.converge()), ["stop 0 i1"]);
+    board.loaded(stage.now);
+    stage.board = board;
+    assert_eq!(effects(&stage.converge()), ["stop 0 i2"]);
+    assert_eq!(effects(&stage.wait(30).converge()), ["stop 0 i2"]);
+    stage.does(remove(0, &i2()));
+    assert_eq!(stage.shown(), ["0 RUNNING SUSPECT i1"]);
+    stage.does(fresh("d", 60));
+    stage.converge();
+    assert_eq!(stage.shown(), [""; 0]);
+}
+
+#[test]
+fn a_record_on_no_cell_that_is_to_be_stopped_is_none_of_ours() {
+    let stage = Stage::with_desired(1);
+    let mut board = Board::new(Settings::default());
+    for mut change in stored(&stage.board) {
+        if let Change::Actual(_, _, Some(lrp)) = &mut change {
+            Arc::make_mut(lrp).stopping = true;
+            let fault = board.load(change).unwrap_err();
+            assert_eq!(fault, "p/0 Ordinary is UNCLAIMED and is to be stopped");
+        } else {
+            board.load(change).unwrap();
+        }
+    }
 }
 
 #[test]
@@ -131,6 +191,44 @@ fn a_new_coordinator_asks_again_for_what_the_old_one_had_asked() {
 }
 
 #[test]
+fn a_clock_that_was_set_back_delays_nothing_and_prolongs_no_freshness() {
+    let mut stage = Stage::with_desired(1);
+    stage.does(fresh("e", 60));
+    for (task, url) in [("pending", ""), ("done", "http://consumer/done")] {
+        stage.does(desire_task(task, url));
+    }
+    stage.does(Command::CancelTask(task_guid("done")));
+    stage.now = stage.now - Duration::from_secs(3_600);
+    let mut stage = stage.restarted();
+    assert_eq!(check(&stage.board, stage.now), [""; 0]);
+    assert_eq!(stage.ordinary().since, stage.now);
+    let done = stage.task("done").unwrap();
+    let times = (done.created_at, done.updated_at, done.first_completed_at);
+    assert_eq!(times, (stage.now, stage.now, stage.now));
+    assert_eq!(stage.task("pending").unwrap().first_completed_at, Timestamp::ZERO);
+    assert_eq!(effects(&stage.wait(29).converge()), [""; 0]);
+    let told = ["call back done", "auction p: 0, pending"];
+    assert_eq!(effects(&stage.wait(1).converge()), told);
+    stage.wait(29).converge();
+    assert!(stage.board.is_fresh(stage.now, &domain("e")), "it was granted sixty seconds");
+    stage.wait(1).converge();
+    assert!(!stage.board.is_fresh(stage.now, &domain("e")), "and no more");
+    assert!(stage.board.is_fresh(stage.now, &domain("d")), "for ever is for ever");
+}
+
+#[test]
+fn freshness_goes_on_over_a_restart() {
+    let mut stage = Stage::new();
+    stage.does(fresh("e", 60));
+    stage.wait(40);
+    let mut stage = stage.restarted();
+    for (seconds, fresh) in [(19, true), (1, false)] {
+        stage.wait(seconds);
+        assert_eq!(stage.board.is_fresh(stage.now, &domain("e")), fresh);
+    }
+}
+
+#[test]
 fn both_ways_of_converging_find_the_same_and_nothing_twice() {
     let mut stage = Stage::with_desired(3);
     stage.runs(&i1());
@@ -184,6 +282,50 @@ fn a_commit_that_failed_is_undone_to_the_letter() {
         assert_eq!((stage.shown(), stage.board.next_deadline()), before);
         assert_eq!(check(&stage.board, stage.now), [""; 0]);
     }
+}
+
+#[test]
+fn what_the_mesh_said_outlives_a_commit_that_failed() {
+    let mut stage = Stage::with_desired(1);
+    stage.runs(&i1());
+    stage.does(desire_task("t", ""));
+    stage.does(start_task("t", "cell-1"));
+    let told = missing("cell-1");
+    for heard in [told, Command::CellsSettled] {
+        let mut stage = stage.clone();
+        if let Command::CellsSettled = heard {
+            stage = stage.restarted();
+        }
+        let before = (stage.shown(), stage.task("t"));
+        let outcome = stage.does(heard);
+        assert_eq!(auctions(&outcome), ["p: 0"]);
+        stage.board.take_back(stage.now, outcome.changes.into_iter());
+        assert_eq!(check(&stage.board, stage.now), [""; 0]);
+        assert_eq!((stage.shown(), stage.task("t")), before);
+        assert_eq!(stage.board.presence(&cell("cell-1")), Some(CellPresence::Missing));
+        assert_eq!(stage.board.next_deadline(), Some(Timestamp::ZERO), "it is due at once");
+        assert_eq!(auctions(&stage.converge()), ["p: 0"]);
+        assert_eq!(stage.shown(), ["0 UNCLAIMED ORDINARY", "0 RUNNING SUSPECT i1"]);
+        assert!(stage.task("t").unwrap().failed);
+    }
+}
+
+#[test]
+fn a_missing_cell_that_no_record_names_is_forgotten_once_all_have_been_heard() {
+    let mut stage = Stage::with_desired(1);
+    stage.runs(&i1());
+    for name in ["cell-1", "cell-8", "cell-9"] {
+        stage.does(missing(name));
+    }
+    stage.does(Command::ConvergeAll);
+    assert_eq!(stage.board.presence.len(), 5, "others may still be heard");
+    stage.does(Command::CellsSettled);
+    let outcome = stage.does(Command::ConvergeAll);
+    let known: Vec<_> = stage.board.presence.keys().map(CellId::as_str).collect();
+    assert_eq!(known, ["cell-1", "cell-2", "cell-3"]);
+    assert_eq!(stage.board.presence(&cell("cell-9")), Some(CellPresence::Missing));
+    stage.board.undo(stage.now, outcome.changes.into_iter());
+    assert_eq!(stage.board.presence.len(), 5);
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn scaling_down_stops_what_is_on_a_cell_and_removes_the_rest() {
     stage.does(claim(1, &i1()));
     stage.does(start(2, &i2()));
     let outcome = stage.does(scale(1));
-    assert_eq!(effects(&outcome), ["stop 1 i1", "stop 2 i2"]);
+    assert_eq!(effects(&outcome), ["stop 2 i2", "stop 1 i1"]);
     assert_eq!(
         stage.shown(),
         ["0 UNCLAIMED ORDINARY", "1 CLAIMED ORDINARY i1", "2 RUNNING ORDINARY i2"]
@@ -118,6 +118,20 @@ fn scaling_down_does_not_ask_whether_the_domain_is_fresh() {
     stage.does(start(1, &i1()));
     assert_eq!(effects(&stage.does(scale(0))), ["stop 1 i1"]);
     assert_eq!(stage.shown(), ["1 RUNNING ORDINARY i1"]);
+}
+
+#[test]
+fn an_update_that_does_not_name_instances_stops_none() {
+    let mut stage = Stage::new();
+    stage.does(desire(1));
+    stage.does(start(0, &i1()));
+    stage.does(start(3, &i2()));
+    let note = DesiredLrpUpdate { annotation: Some("note".into()), ..Default::default() };
+    let outcome = stage.does(update(note));
+    assert_eq!(effects(&outcome), [""; 0]);
+    assert_eq!(events(&outcome), ["desired_lrp_changed"]);
+    assert_eq!(stage.shown(), ["0 RUNNING ORDINARY i1", "3 RUNNING ORDINARY i2"]);
+    assert_eq!(effects(&stage.does(scale(1))), ["stop 3 i2"], "in so many words");
 }
 
 #[test]
@@ -141,7 +155,19 @@ fn removing_stops_every_instance_and_suspects_and_leaves_evacuating_ones() {
     let outcome = stage.does(remove_desired());
     assert_eq!(effects(&outcome), ["stop 2 i3"]);
     assert_eq!(stage.shown(), ["1 RUNNING EVACUATING i2", "2 RUNNING ORDINARY i3"]);
-    assert_eq!(outcome.events[0].name(), "desired_lrp_removed");
+    assert_eq!(
+        events(&outcome),
+        [
+            "desired_lrp_removed",
+            "actual_lrp_instance_changed",
+            "actual_lrp_instance_removed",
+            "actual_lrp_removed",
+            "actual_lrp_instance_removed",
+            "actual_lrp_removed",
+            "actual_lrp_instance_removed",
+        ],
+        "2 is to stop, 1 goes, and so does 0, of which readers of groups saw the suspect only"
+    );
 }
 
 #[test]

@@ -280,3 +280,22 @@ fn an_undesired_instance_that_is_evacuated_is_not_auctioned() {
     assert_eq!(stage.does(evacuate(&i1())).reply, Reply::KeepContainer(false));
     assert_eq!(stage.shown(), [""; 0]);
 }
+
+#[test]
+fn a_consumer_sees_one_instance_at_an_index_and_always_the_one_that_serves() {
+    let mut stage = Stage::with_desired(1);
+    let seen = |stage: &Stage| -> Vec<String> {
+        stage.board.records.resolved().map(|lrp| shape(&lrp)).collect()
+    };
+    assert_eq!(seen(&stage), ["UNCLAIMED ORDINARY"]);
+    stage.runs(&i1());
+    stage.does(evacuate(&i1()));
+    assert_eq!(stage.shown().len(), 2);
+    assert_eq!(seen(&stage), ["RUNNING EVACUATING i1"], "the replacement is not there yet");
+    stage.does(claim(0, &i2()));
+    assert_eq!(seen(&stage), ["RUNNING EVACUATING i1"]);
+    stage.does(start(0, &i2()));
+    assert_eq!(seen(&stage), ["RUNNING ORDINARY i2"]);
+    stage.does(missing("cell-2"));
+    assert_eq!(seen(&stage), ["RUNNING SUSPECT i2"], "it may still serve");
+}

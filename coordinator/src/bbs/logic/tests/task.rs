@@ -52,21 +52,20 @@ fn stage(task: &str) -> Stage {
     stage
 }
 
-/// The commands that make a request, and the state after it is granted.
-fn requests(name: &str, task: &str) -> (Vec<Command>, Option<TaskState>) {
+/// The command that makes a request, and the state after it is granted.
+fn request(name: &str) -> (Command, Option<TaskState>) {
     use TaskState::{Completed, Pending, Resolving, Running};
     let fail = Command::FailTask(task_guid("t"), "given up".into());
     match name {
-        "Desire" => (vec![desire_task("t", URL)], Some(Pending)),
-        "Start" => (vec![start_task("t", "cell-1")], Some(Running)),
-        "Cancel" => (vec![cancel("t")], Some(Completed)),
-        "Fail" => (vec![fail], Some(Completed)),
-        // A rejection that names a cell is only heard from the cell that has the task.
-        "Reject" if task == "Running(Theirs)" => (vec![auction_rejects("t")], Some(Pending)),
-        "Reject" => (vec![auction_rejects("t"), cell_rejects("t", "cell-1")], Some(Pending)),
-        "Complete" => (vec![complete("t", "cell-1", "42")], Some(Completed)),
-        "Resolving" => (vec![resolving("t")], Some(Resolving)),
-        "Delete" => (vec![delete("t")], None),
+        "Desire" => (desire_task("t", URL), Some(Pending)),
+        "Start" => (start_task("t", "cell-1"), Some(Running)),
+        "Cancel" => (cancel("t"), Some(Completed)),
+        "Fail" => (fail, Some(Completed)),
+        "Reject" => (cell_rejects("t", "cell-1"), Some(Pending)),
+        "RejectByAuction" => (auction_rejects("t"), Some(Pending)),
+        "Complete" => (complete("t", "cell-1", "42"), Some(Completed)),
+        "Resolving" => (resolving("t"), Some(Resolving)),
+        "Delete" => (delete("t"), None),
         other => panic!("nobody asks {other}"),
     }
 }
@@ -74,35 +73,31 @@ fn requests(name: &str, task: &str) -> (Vec<Command>, Option<TaskState>) {
 #[test]
 fn every_row_of_the_page_is_what_happens_on_a_board() {
     let rows = table_under(MARKDOWN, "The table").unwrap().rows;
-    let mut plays = 0;
     for row in &rows {
-        let (commands, granted) = requests(&row[1], &row[0]);
-        for command in commands {
-            let mut stage = stage(&row[0]);
-            let before = stage.task("t");
-            let verdict = stage.tries(command);
-            let after = stage.task("t");
-            match (&*row[2], &verdict) {
-                ("Create" | "Apply", Ok(outcome)) => {
-                    assert!(!outcome.changes.is_empty(), "{row:?} wrote nothing");
-                    assert_eq!(before.is_none(), row[2] == "Create", "{row:?}");
-                    assert_eq!(after.map(|task| task.state), granted, "{row:?}");
-                }
-                ("Nothing", Ok(outcome)) => assert!(outcome.changes.is_empty(), "{row:?}"),
-                ("Exists", Err(Rejection::Exists(_)))
-                | ("NotFound", Err(Rejection::NotFound(_)))
-                | ("Refuse", Err(Rejection::TaskTransition { .. }))
-                | ("WrongCell", Err(Rejection::RunningOnDifferentCell { .. })) => {
-                    assert_eq!(after, before, "{row:?}");
-                }
-                (_, verdict) => panic!("{row:?}: {verdict:?}"),
+        let (command, granted) = request(&row[1]);
+        let mut stage = stage(&row[0]);
+        let before = stage.task("t");
+        let verdict = stage.tries(command);
+        let after = stage.task("t");
+        match (&*row[2], &verdict) {
+            ("Create" | "Apply", Ok(outcome)) => {
+                assert!(!outcome.changes.is_empty(), "{row:?} wrote nothing");
+                assert_eq!(before.is_none(), row[2] == "Create", "{row:?}");
+                assert_eq!(after.map(|task| task.state), granted, "{row:?}");
             }
-            plays += 1;
+            ("Nothing", Ok(outcome)) => assert!(outcome.changes.is_empty(), "{row:?}"),
+            ("Exists", Err(Rejection::Exists(_)))
+            | ("NotFound", Err(Rejection::NotFound(_)))
+            | ("Refuse", Err(Rejection::TaskTransition { .. }))
+            | ("WrongCell", Err(Rejection::RunningOnDifferentCell { .. })) => {
+                assert_eq!(after, before, "{row:?}");
+            }
+            (_, verdict) => panic!("{row:?}: {verdict:?}"),
         }
     }
-    assert_eq!(rows.len(), 48);
+    assert_eq!(rows.len(), 54);
     let rows = rows.len();
-    println!("table bbs_task on a board: {rows} rows of the document, {plays} plays checked");
+    println!("table bbs_task on a board: {rows} rows of the document, {rows} plays checked");
 }
 
 #[test]
@@ -159,18 +154,27 @@ fn a_rejection_by_the_cell_that_has_the_task_puts_it_back_and_lets_another_start
 }
 
 #[test]
-fn a_cancelled_task_has_failed_because_it_was_cancelled_and_its_cell_is_told() {
-    for (before, told) in [
-        ("Pending", &["call back t"][..]),
-        ("Running(Ours)", &["call back t", "cancel t on cell-1"]),
-    ] {
-        let mut stage = stage(before);
-        let outcome = stage.does(cancel("t"));
-        let mut found = effects(&outcome);
-        found.sort();
-        assert_eq!(found, told, "{before}");
-        let task = stage.task("t").unwrap();
-        assert_eq!((task.failed, &*task.failure_reason), (true, "cancelled"), "{before}");
+fn an_auction_that_gives_up_late_does_not_take_a_task_from_its_cell() {
+    let mut stage = stage("Pending");
+    assert_eq!(stage.does(start_task("t", "cell-1")).reply, Reply::ShouldStart(true));
+    assert!(matches!(stage.refuses(auction_rejects("t")), Rejection::TaskTransition { .. }));
+    assert!(matches!(stage.refuses(start_task("t", "cell-2")), Rejection::TaskTransition { .. }));
+    assert_eq!(stage.task("t").unwrap().cell_id, Some(cell("cell-1")));
+}
+
+#[test]
+fn a_task_that_is_cancelled_or_given_up_has_failed_for_that_reason_and_its_cell_is_told() {
+    let fail = Command::FailTask(task_guid("t"), "given up".into());
+    for (command, why) in [(cancel("t"), "cancelled"), (fail, "given up")] {
+        for (before, told) in [
+            ("Pending", &["call back t"][..]),
+            ("Running(Ours)", &["call back t", "cancel t on cell-1"]),
+        ] {
+            let mut stage = stage(before);
+            assert_eq!(effects(&stage.does(command.clone())), told, "{before}");
+            let task = stage.task("t").unwrap();
+            assert_eq!((task.failed, &*task.failure_reason), (true, why), "{before}");
+        }
     }
 }
 
@@ -217,6 +221,21 @@ fn a_completed_task_is_called_back_again_and_forgotten_after_two_minutes() {
     let outcome = stage.wait(60).converge();
     assert_eq!(effects(&outcome), [""; 0], "nobody is told of what is gone");
     assert_eq!(events(&outcome), ["task_removed"]);
+}
+
+#[test]
+fn a_task_that_ended_before_the_coordinator_did_is_called_back_by_the_next_one() {
+    for before in ["Completed", "Resolving"] {
+        let mut stage = stage(before);
+        stage.wait(3_600);
+        let mut stage = stage.restarted();
+        assert_eq!(effects(&stage.converge()), ["call back t"], "{before}");
+        assert_eq!(effects(&stage.wait(30).converge()), ["call back t"], "{before}");
+        stage.wait(89).converge();
+        assert!(stage.task("t").is_some(), "{before}");
+        stage.wait(1).converge();
+        assert!(stage.task("t").is_none(), "{before}: two minutes are over");
+    }
 }
 
 #[test]

@@ -7,13 +7,16 @@ use volvox_protocol::task::TaskState;
 
 use super::super::*;
 
-/// Another state is another version; another presence alone is the same version.
+/// Anything else is another version; another presence alone is the same version. The age of a
+/// record is that of its state.
 pub(super) fn tags_fit(outcome: &Outcome) -> Result<(), String> {
     for change in &outcome.changes {
         let fits = match change {
             Change::Actual(_, None, Some(new)) => new.modification_tag.index == 0,
-            Change::Actual(_, Some(old), Some(new)) if old.state != new.state => {
+            Change::Actual(_, Some(old), Some(new)) if old.presence == new.presence => {
+                let same_state = old.state.name() == new.state.name();
                 new.modification_tag == old.modification_tag.next()
+                    && (new.since == old.since || !same_state)
             }
             Change::Actual(_, Some(old), Some(new))
                 if old.presence != new.presence && new.presence != Presence::Evacuating =>
@@ -39,8 +42,8 @@ pub(super) fn tags_fit(outcome: &Outcome) -> Result<(), String> {
 }
 
 /// Every effect is about something that is there: starts about records that are desired and wait
-/// for a cell, all that came to wait and each once; stops and updates about what is held so; calls
-/// about tasks that have ended.
+/// for a cell, all that came to wait and each once; stops about what is held and marked so,
+/// updates about what is held; calls about tasks that have ended.
 pub(super) fn effects_fit(before: &Board, after: &Board, outcome: &Outcome) -> Result<(), String> {
     let find = |of: &Board, process: &ProcessGuid, definition: &DefinitionId, index| {
         let slot = of.records.process(process)?.find(definition, index, Presence::Ordinary)?;
@@ -70,7 +73,11 @@ pub(super) fn effects_fit(before: &Board, after: &Board, outcome: &Outcome) -> R
             Effect::StopInstance(key, instance) | Effect::UpdateInstance(key, instance) => {
                 let process = after.records.process(&key.process_guid);
                 let mut slots = process.into_iter().flat_map(|process| process.instances());
-                slots.any(|slot| slot.lrp.key() == *key && slot.lrp.is_held_by(instance))
+                let stops = matches!(effect, Effect::StopInstance(..));
+                slots.any(|slot| {
+                    let held = slot.lrp.key() == *key && slot.lrp.is_held_by(instance);
+                    held && (slot.lrp.stopping || !stops)
+                })
             }
             Effect::CancelTask(_, guid) => after
                 .records

@@ -42,7 +42,8 @@ pub(super) fn comes_to_rest(cast: &Cast, watch: &mut Watch) -> Result<(), String
     Err(format!("the board does not come to rest: {told:?}"))
 }
 
-/// What obedient cells say: what is to start runs, what is to stop goes, what was claimed runs.
+/// What obedient cells say: what is to start runs, what is to stop goes, what was claimed runs. A
+/// stop that was lost before comes again.
 fn obey(there: &[CellId], round: u64, effects: Vec<Effect>, board: &Board) -> Vec<CellRequest> {
     let mut said = Vec::new();
     for effect in effects {
@@ -74,6 +75,7 @@ fn obey(there: &[CellId], round: u64, effects: Vec<Effect>, board: &Board) -> Ve
     for lrp in board.records.instances() {
         if let LrpState::Claimed(instance) = &lrp.state
             && there.contains(&instance.cell_id)
+            && !lrp.stopping
         {
             said.push(CellRequest::StartLrp(lrp.key(), instance.clone(), running()));
         }
@@ -95,7 +97,7 @@ fn is_as_desired(there: &[CellId], board: &Board) -> Result<(), String> {
                 && board.settings.crash_policy.restart(lrp.crash_count) == Restart::Never;
             let serves =
                 lrp.state.is_running() && lrp.cell_id().is_some_and(|cell| there.contains(cell));
-            if lrp.presence != Presence::Ordinary || !(serves || given_up) {
+            if lrp.presence != Presence::Ordinary || !(serves || given_up) || lrp.stopping {
                 return Err(format!("at rest, and there is {lrp:#?}"));
             }
             found.insert((guid, &lrp.definition_id, lrp.index));

@@ -43,7 +43,7 @@ const COMMANDS: [&str; 29] = [
 ];
 
 /// What must be met somewhere.
-const SITUATIONS: [&str; 17] = [
+const SITUATIONS: [&str; 19] = [
     "suspect CLAIMED",
     "suspect RUNNING",
     "suspect promoted",
@@ -57,6 +57,8 @@ const SITUATIONS: [&str; 17] = [
     "placement error cleared",
     "adopted into another domain",
     "stop asked by convergence",
+    "stop repeated",
+    "cell forgotten",
     "start asked by convergence",
     "update asked",
     "task cancelled on its cell",
@@ -100,10 +102,17 @@ impl Seen {
             {
                 self.note("replacement lost");
             }
+            if let Change::Presence(_, _, None) = change {
+                self.note("cell forgotten");
+            }
         }
         for effect in &outcome.effects {
             match effect {
-                Effect::StopInstance(..) if converged => self.note("stop asked by convergence"),
+                Effect::StopInstance(_, of) if converged => {
+                    let marked = |lrp: &&Arc<ActualLrp>| lrp.stopping && lrp.is_held_by(of);
+                    let repeated = before.records.instances().find(marked).is_some();
+                    self.note(if repeated { "stop repeated" } else { "stop asked by convergence" });
+                }
                 Effect::RequestAuction(..) if converged => self.note("start asked by convergence"),
                 Effect::StopInstance(..) | Effect::RequestAuction(..) => {}
                 Effect::UpdateInstance(..) => self.note("update asked"),

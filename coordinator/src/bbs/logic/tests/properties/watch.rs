@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use volvox_protocol::task::TaskState;
+use volvox_protocol::deployment::LrpDeployment;
 
 use super::super::*;
 use super::fits::{effects_fit, tags_fit};
 use super::heard::Heard;
 use super::play::{Step, What};
-use crate::bbs::command::Report;
+use crate::bbs::command::{DomainRecord, Report, RowId};
 use crate::bbs::state::Records;
+
+type Deployed = (RowId, Arc<LrpDeployment>);
 
 /// A board, and everything that others have learned from it.
 pub(super) struct Watch {
@@ -21,7 +23,7 @@ pub(super) struct Watch {
     view: Records,
     /// Gets the events, as a subscriber does.
     heard: Heard,
-    /// The tasks that a cell was told to start and that were not rejected since.
+    /// The tasks that a cell was told to start and that it has not given back since.
     started: BTreeSet<TaskGuid>,
 }
 
@@ -73,7 +75,7 @@ impl Watch {
             .map_err(|what| format!("the changes of {} do not make {what}", told()))?;
         self.heard.hear(&outcome.events)?;
         self.heard.agrees(&self.board.records).map_err(|what| format!("{}: {what}", told()))?;
-        self.at_most_once(&outcome)?;
+        self.at_most_once(&command, &outcome)?;
         tags_fit(&outcome).map_err(|it| format!("{}: {it}", told()))?;
         effects_fit(&before, &self.board, &outcome).map_err(|it| format!("{}: {it}", told()))?;
         if seed.is_multiple_of(2) {
@@ -87,11 +89,14 @@ impl Watch {
         if let Reply::Converged(report) = &outcome.reply {
             self.convergence(&before, seed, &command, &outcome, report)?;
         }
+        if destroys_only_what_is_vouched_for(&command) {
+            self.spares_the_unfresh(&before, &outcome)
+                .map_err(|what| format!("{}: {what}", told()))?;
+        }
         Ok(Some(outcome))
     }
 
-    /// Both ways of converging do the same, once is enough, and nothing is destroyed for a domain
-    /// that nobody vouches for.
+    /// Both ways of converging do the same, and once is enough.
     fn convergence(
         &mut self,
         before: &Board,
@@ -111,10 +116,11 @@ impl Watch {
             };
             let mut board = before.clone();
             let found = board.apply(self.now, seed, other).map_err(|no| no.to_string())?;
-            if found != *outcome {
+            if without_forgetting(&found) != without_forgetting(outcome) {
                 return Err(format!("one way to converge: {outcome:#?}, the other: {found:#?}"));
             }
-            same_but_agenda(&board, &self.board)
+            same_but_mesh(&board, &self.board)
+                .and_then(|()| same_mesh(&board, &self.board))
                 .map_err(|what| format!("the other way to converge leaves {what}"))?;
         }
         let mut again = self.board.clone();
@@ -124,9 +130,19 @@ impl Watch {
         if found.reply != nothing || !found.changes.is_empty() || !found.effects.is_empty() {
             return Err(format!("after {command:?}, converging again found {found:#?}"));
         }
+        Ok(())
+    }
+
+    /// Nothing is destroyed for a domain that nobody vouches for.
+    fn spares_the_unfresh(&self, before: &Board, outcome: &Outcome) -> Result<(), String> {
         for effect in &outcome.effects {
+            let repeated = |key: &LrpKey, of: &InstanceKey| {
+                let mut known = before.records.instances();
+                known.any(|lrp| lrp.stopping && lrp.key() == *key && lrp.is_held_by(of))
+            };
             if let Effect::StopInstance(key, of) = effect
                 && !before.is_fresh(self.now, &key.domain)
+                && !repeated(key, of)
             {
                 return Err(format!("{of:?} of {key:?} was stopped and its domain is not fresh"));
             }
@@ -142,7 +158,8 @@ impl Watch {
         Ok(())
     }
 
-    /// Whether a record may go whatever its domain: somebody else serves instead, or its time is up.
+    /// Whether a record may go whatever its domain: somebody else serves instead, its time is up,
+    /// or it was to be stopped before and its cell is gone.
     fn may_go(&self, before: &Board, lrp: &ActualLrp, outcome: &Outcome) -> bool {
         let process = before.records.process(&lrp.process_guid);
         let find = |presence| {
@@ -162,19 +179,28 @@ impl Watch {
                 let lost = lrp
                     .cell_id()
                     .is_some_and(|cell| self.board.presence(cell) == Some(CellPresence::Missing));
-                promoted || (lost && find(Presence::Suspect).is_some())
+                promoted || (lost && (lrp.stopping || find(Presence::Suspect).is_some()))
             }
         }
     }
 
-    fn at_most_once(&mut self, outcome: &Outcome) -> Result<(), String> {
+    /// A task is started once, and again only when the cell that had it says that it has not begun.
+    fn at_most_once(&mut self, command: &Command, outcome: &Outcome) -> Result<(), String> {
         for change in &outcome.changes {
             let Change::Task(_, before, after) = change else { continue };
             let Some(guid) = before.as_ref().or(after.as_ref()).map(|task| &task.task_guid) else {
                 continue;
             };
-            let rejected = |task: &Arc<Task>| task.state == TaskState::Pending;
-            if after.as_ref().is_none_or(rejected) {
+            let holder = before.as_ref().and_then(|task| task.cell_id.as_ref());
+            let given_back = if let Command::Cell(request) = command
+                && let CellRequest::RejectTask(_, cell, _) = &**request
+            {
+                holder == Some(cell)
+            } else {
+                false
+            };
+            // A guid may be used again for another task.
+            if given_back || after.is_none() {
                 self.started.remove(guid);
             }
             if outcome.reply == Reply::ShouldStart(true) && !self.started.insert(guid.clone()) {
@@ -183,6 +209,21 @@ impl Watch {
         }
         Ok(())
     }
+}
+
+/// Whether a command may destroy nothing in a domain that is not fresh: convergence, and updates
+/// that do not say how many instances there shall be.
+fn destroys_only_what_is_vouched_for(command: &Command) -> bool {
+    if let Command::UpdateDesiredLrp(_, update) = command {
+        return update.instances.is_none();
+    }
+    matches!(
+        command,
+        Command::ConvergeDue
+            | Command::ConvergeAll
+            | Command::CellPresence(..)
+            | Command::CellsSettled
+    )
 }
 
 fn hold(broken: &[String]) -> Result<(), String> {
@@ -199,42 +240,73 @@ fn same(one: &Board, other: &Board) -> Result<(), String> {
 }
 
 fn same_but_agenda(one: &Board, other: &Board) -> Result<(), String> {
+    same_but_mesh(one, other)?;
+    if one.presence != other.presence || one.heard != other.heard {
+        return Err("what the mesh said".into());
+    }
+    Ok(())
+}
+
+fn same_but_mesh(one: &Board, other: &Board) -> Result<(), String> {
     same_records(&one.records, &other.records)?;
     let what = if one.asked != other.asked {
         "what was asked"
-    } else if one.presence != other.presence || one.heard != other.heard {
-        "what the mesh said"
     } else if one.next_row != other.next_row {
         "the next row"
+    } else if one.opened_at != other.opened_at {
+        "when it was opened"
     } else {
         return Ok(());
     };
     Err(what.into())
 }
 
+/// Compares how the cells stand. A full pass forgets some that are missing, and they still are.
+fn same_mesh(one: &Board, other: &Board) -> Result<(), String> {
+    let mut cells = one.presence.keys().chain(other.presence.keys());
+    if cells.all(|cell| one.presence(cell) == other.presence(cell)) {
+        return Ok(());
+    }
+    Err("what the mesh said".into())
+}
+
+/// What came of converging, but for the forgetting of cells: only a full pass does that.
+fn without_forgetting(outcome: &Outcome) -> Outcome {
+    let mut outcome = outcome.clone();
+    outcome.changes.retain(|change| !matches!(change, Change::Presence(_, _, None)));
+    outcome
+}
+
 fn same_records(one: &Records, other: &Records) -> Result<(), String> {
-    let processes = |records: &'_ Records| records.process_count();
-    let counts =
-        |records: &Records| (processes(records), records.instance_count(), records.task_count());
+    fn processes(records: &Records) -> impl Iterator<Item = (&ProcessGuid, &Option<Deployed>)> {
+        records.processes().map(|(guid, process)| (guid, &process.deployment))
+    }
+    fn instances(records: &Records) -> impl Iterator<Item = (RowId, &Arc<ActualLrp>)> {
+        let slots = records.processes().flat_map(|(_, process)| process.instances());
+        slots.map(|slot| (slot.row, &slot.lrp))
+    }
+    fn tasks(records: &Records) -> impl Iterator<Item = Option<&(RowId, Arc<Task>)>> {
+        records.tasks().map(|task| records.task(&task.task_guid))
+    }
+    fn domains(records: &Records) -> impl Iterator<Item = Option<&(RowId, DomainRecord)>> {
+        records.domains().map(|record| records.domain(&record.domain))
+    }
+    let counts = |of: &Records| (of.process_count(), of.instance_count(), of.task_count());
     if counts(one) != counts(other) {
         return Err(format!("{:?} records, or {:?}", counts(one), counts(other)));
     }
-    for ((guid, one), (_, other)) in one.processes().zip(other.processes()) {
-        if one.deployment != other.deployment {
-            return Err(format!("the deployment of {guid}"));
-        }
-        for (one, other) in one.instances().iter().zip(other.instances()) {
-            if (one.row, &one.lrp) != (other.row, &other.lrp) {
-                return Err(format!("{one:#?}, or {other:#?}"));
-            }
-        }
+    // Equal only if they are as long as each other, in the same order.
+    if !processes(one).eq(processes(other)) {
+        return Err("the deployments".into());
     }
-    for (task, with) in one.tasks().zip(other.tasks()) {
-        if one.task(&task.task_guid) != other.task(&with.task_guid) {
-            return Err(format!("{task:#?}, or {with:#?}"));
-        }
+    if !instances(one).eq(instances(other)) {
+        let told = |of| instances(of).map(|it| format!("{it:#?}")).collect::<Vec<_>>().join("\n");
+        return Err(format!("{}\nor\n{}", told(one), told(other)));
     }
-    if !one.domains().eq(other.domains()) {
+    if !tasks(one).eq(tasks(other)) {
+        return Err("the tasks".into());
+    }
+    if !domains(one).eq(domains(other)) {
         return Err("the domains".into());
     }
     Ok(())
