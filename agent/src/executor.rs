@@ -1,0 +1,21 @@
+//! The executor: which containers there are, what runs in them, when they are healthy.
+//!
+//! | module | what it decides |
+//! |---|---|
+//! | [`registry`] | which containers there are, their states, who may do what to them |
+//! | [`resources`] | what is taken of the cell, what is left, what does not fit |
+//! | [`steps`] | what runs in a container, in which order, when it is healthy, how it ends |
+//! | [`layers`] | what becomes of a definition's image layers |
+//! | [`environment`] | the variables of a process, the limits of a container |
+//! | [`narration`] | the lines that tell an application's log what the cell does |
+//!
+//! All of these are functions of values. A driver feeds them and performs what they return.
+
+pub mod environment;
+pub mod layers;
+pub mod narration;
+#[cfg(test)]
+mod random;
+pub mod registry;
+pub mod resources;
+pub mod steps;

@@ -1,0 +1,173 @@
+//! The step tree: what runs in a container, in which order, when it is healthy and how it ends.
+//!
+//! A [`StepTree`] is built from a [`StepSpec`] and then fed: outcomes, fired timers and at most one
+//! cancel go in, [`Effect`]s come out. It starts nothing itself and knows no clock but the `now` it
+//! is given, so the same inputs make the same effects, to the byte.
+//!
+//! ```text
+//! serial ─┬─ setup, if any
+//!         └─ codependent ─┬─ action
+//!                         ├─ each sidecar
+//!                         └─ monitor, or the checks that replace it
+//! ```
+//!
+//! Each kind of step is a small machine with the same five doors: begin, handle, cancel, ready,
+//! outcome. A parent hands an input to the children that run and then looks at their outcomes;
+//! nobody calls upwards. What holds: a step waits for all that it started, so when the tree has
+//! finished no process of it runs, unless it outlived SIGKILL; after `Finished` there is no effect;
+//! `Ready` comes at most once, and before `Finished`.
+//!
+//! A tree can be written down after any input and read back: see [`StepTree::resume`].
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+mod check_text;
+mod checks;
+mod error;
+mod group;
+mod health;
+mod message;
+mod monitor;
+mod run;
+mod serial;
+mod spec;
+mod step;
+#[cfg(test)]
+mod tests;
+mod text;
+mod transfer;
+mod turn;
+mod wrap;
+
+use serde::{Deserialize, Serialize};
+use volvox_protocol::container::RunResult;
+use volvox_protocol::time::Timestamp;
+
+use error::{cut, text_of};
+use health::Readiness;
+use step::Step;
+use turn::{Outstanding, Turn};
+
+pub use check_text::CheckFault;
+pub use message::{
+    CheckOutcome, Effect, Exit, Input, LogStream, Output, StepId, StepSignal, TimerId,
+    TransferFailure, Transferred,
+};
+pub use spec::{StepSettings, StepSpec};
+
+/// All the steps of one container, and how far they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepTree {
+    settings: StepSettings,
+    root: Step,
+    readiness: Option<Readiness>,
+    phase: Phase,
+    cancelled: bool,
+    outstanding: Outstanding,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Phase {
+    New,
+    Begun,
+    Ready,
+    Finished,
+}
+
+impl StepTree {
+    /// The tree of this container. Nothing happens before [`Input::Begin`].
+    pub fn new(spec: &StepSpec, settings: StepSettings) -> Self {
+        StepTree {
+            root: spec.root(),
+            readiness: spec.readiness(),
+            settings,
+            phase: Phase::New,
+            cancelled: false,
+            outstanding: Outstanding::default(),
+        }
+    }
+
+    /// Whether [`Effect::Finished`] was returned.
+    pub fn is_finished(&self) -> bool {
+        self.phase == Phase::Finished
+    }
+
+    /// The processes that were spawned and whose exit was not told yet.
+    pub fn processes(&self) -> impl Iterator<Item = StepId> {
+        self.outstanding.processes()
+    }
+
+    /// Decides about one input.
+    ///
+    /// What comes too late (a timer that was cancelled in the meantime, a second cancel) or names
+    /// something unknown is no error: it has no effect.
+    pub fn apply(&mut self, now: Timestamp, input: Input) -> Vec<Effect> {
+        if self.is_finished() || !self.outstanding.settle(&input) {
+            return Vec::new();
+        }
+        let mut turn = Turn::new(now, self.settings, &mut self.outstanding);
+        match input {
+            Input::Begin => {
+                if self.phase == Phase::New {
+                    self.phase = Phase::Begun;
+                    self.root.begin(&mut turn);
+                }
+            }
+            Input::Cancel => {
+                self.cancelled = true;
+                self.root.cancel(&mut turn);
+                self.readiness.iter_mut().for_each(|it| it.stop(&mut turn));
+            }
+            Input::ProcessStarted(_)
+            | Input::SpawnFailed { .. }
+            | Input::ProcessExited { .. }
+            | Input::TransferDone { .. }
+            | Input::TimerFired(_)
+            | Input::CheckResult { .. } => {
+                self.root.handle(&mut turn, &input);
+                self.readiness.iter_mut().for_each(|it| it.handle(&mut turn, &input));
+            }
+        }
+        let mut effects = turn.into_effects();
+        self.look(now, &mut effects);
+        effects
+    }
+
+    /// What to do again after the agent was restarted, with the tree as it was last written down.
+    ///
+    /// Timers get what is left of their time. Checks and transfers lived in the agent and begin
+    /// again under their old ids. Processes do not: each of [`StepTree::processes`] is still there,
+    /// or has left its exit status, or was never started, which is a [`Input::SpawnFailed`].
+    pub fn resume(&self, now: Timestamp) -> Vec<Effect> {
+        self.outstanding.again(now)
+    }
+
+    /// Sees whether the whole has become ready, or has ended.
+    fn look(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
+        let mut turn = Turn::new(now, self.settings, &mut self.outstanding);
+        if let Some(outcome) = self.root.outcome() {
+            let result = match outcome {
+                // Told to stop: whatever its processes made of it is no failure.
+                _ if self.cancelled => RunResult { stopped: true, ..RunResult::default() },
+                Ok(()) => RunResult::default(),
+                Err(_) => RunResult {
+                    failed: true,
+                    failure_reason: cut(text_of(outcome)),
+                    ..RunResult::default()
+                },
+            };
+            self.readiness.iter_mut().for_each(|it| it.stop(&mut turn));
+            effects.append(&mut turn.into_effects());
+            effects.push(Effect::Finished(result));
+            self.phase = Phase::Finished;
+            debug_assert!(self.outstanding.is_empty(), "left behind: {:?}", self.outstanding);
+        } else if self.phase == Phase::Begun && !self.cancelled && self.root.is_ready() {
+            self.phase = Phase::Ready;
+            // First where traffic may go, then that it runs: one event tells both.
+            effects.push(Effect::Routable(self.readiness.is_none()));
+            effects.push(Effect::Ready);
+            self.readiness.iter_mut().for_each(|it| it.begin(&mut turn));
+            effects.append(&mut turn.into_effects());
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! A process: spawned, waited for, and on cancel asked, then forced, to end.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use volvox_protocol::action::RunAction;
+
+use super::error::{Outcome, StepError};
+use super::message::{Exit, Input, LogStream, Output, StepId, StepSignal, TimerId};
+use super::text;
+use super::turn::Turn;
+
+/// How long a killed process may take to disappear.
+const EXIT_AFTER_KILL: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Run {
+    run: RunAction,
+    output: Output,
+    source: String,
+    /// Its process was made, and nobody had changed their mind by then.
+    ready: bool,
+    state: State,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum State {
+    New,
+    /// There is no process to signal yet, so a cancel waits here for it.
+    Starting(StepId, Cancel),
+    Running(StepId),
+    /// Asked to end; killed when this timer fires.
+    Terminating(StepId, TimerId),
+    /// Killed; given up when this timer fires.
+    Killed(StepId, TimerId),
+    Ended(Outcome),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Cancel {
+    NotAsked,
+    Asked,
+}
+
+impl Run {
+    pub(super) fn new(run: RunAction, output: Output, source: String) -> Self {
+        Run { run, output, source, ready: false, state: State::New }
+    }
+
+    pub(super) fn begin(&mut self, turn: &mut Turn<'_>) {
+        let step = turn.spawn(&self.run, self.output, &self.source);
+        self.state = State::Starting(step, Cancel::NotAsked);
+    }
+
+    pub(super) fn handle(&mut self, turn: &mut Turn<'_>, input: &Input) {
+        match input {
+            Input::ProcessStarted(step) if self.step() == Some(*step) => self.started(turn),
+            Input::SpawnFailed { step, error } if self.step() == Some(*step) => {
+                self.failed_to_start(turn, error);
+            }
+            Input::ProcessExited { step, exit } if self.step() == Some(*step) => {
+                self.exited(turn, exit);
+            }
+            Input::TimerFired(timer) => self.fired(turn, *timer),
+            Input::ProcessStarted(_)
+            | Input::SpawnFailed { .. }
+            | Input::ProcessExited { .. }
+            | Input::Begin
+            | Input::TransferDone { .. }
+            | Input::CheckResult { .. }
+            | Input::Cancel => {}
+        }
+    }
+
+    pub(super) fn cancel(&mut self, turn: &mut Turn<'_>) {
+        match &mut self.state {
+            State::New => self.state = State::Ended(Err(StepError::Cancelled)),
+            State::Starting(_, cancel) => *cancel = Cancel::Asked,
+            State::Running(step) => self.state = terminate(turn, *step),
+            State::Terminating(..) | State::Killed(..) | State::Ended(_) => {}
+        }
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    pub(super) fn outcome(&self) -> Option<&Outcome> {
+        if let State::Ended(outcome) = &self.state { Some(outcome) } else { None }
+    }
+
+    fn step(&self) -> Option<StepId> {
+        match &self.state {
+            State::Starting(step, _)
+            | State::Running(step)
+            | State::Terminating(step, _)
+            | State::Killed(step, _) => Some(*step),
+            State::New | State::Ended(_) => None,
+        }
+    }
+
+    fn started(&mut self, turn: &mut Turn<'_>) {
+        if let State::Starting(step, cancel) = self.state {
+            self.ready = cancel == Cancel::NotAsked;
+            self.state = match cancel {
+                Cancel::NotAsked => State::Running(step),
+                Cancel::Asked => terminate(turn, step),
+            };
+        }
+    }
+
+    fn failed_to_start(&mut self, turn: &mut Turn<'_>, error: &str) {
+        if self.output == Output::Log {
+            let line = format!("failed-creating-process: {error}");
+            turn.log(&self.source, LogStream::Out, line);
+        }
+        self.drop_timer(turn);
+        let error = if self.was_cancelled() {
+            StepError::Cancelled
+        } else {
+            StepError::Internal(error.to_owned())
+        };
+        self.state = State::Ended(Err(error));
+    }
+
+    fn exited(&mut self, turn: &mut Turn<'_>, exit: &Exit) {
+        let killed = matches!(self.state, State::Killed(..));
+        let memory = if exit.out_of_memory && exit.status != 0 { " (out of memory)" } else { "" };
+        if self.output == Output::Log {
+            let interval = text::duration(turn.settings.graceful_shutdown_interval);
+            let late = format!(" (exceeded {interval} graceful shutdown interval)");
+            let late = if killed { late.as_str() } else { "" };
+            let line = format!("Exit status {}{late}{memory}", exit.status);
+            turn.log(&self.source, LogStream::Out, line);
+        }
+        self.drop_timer(turn);
+        self.state = State::Ended(if killed {
+            Err(StepError::ExceededGracefulShutdown)
+        } else if self.was_cancelled() {
+            Err(StepError::Cancelled)
+        } else if exit.status == 0 {
+            Ok(())
+        } else {
+            Err(StepError::Visible(match exit.output.trim() {
+                "" => format!("{}: Exited with status {}{memory}", self.source, exit.status),
+                printed => printed.to_owned(),
+            }))
+        });
+    }
+
+    fn fired(&mut self, turn: &mut Turn<'_>, timer: TimerId) {
+        match self.state {
+            State::Terminating(step, grace) if grace == timer => {
+                turn.signal(step, StepSignal::Kill);
+                self.state = State::Killed(step, turn.start_timer(EXIT_AFTER_KILL));
+            }
+            State::Killed(step, last) if last == timer => {
+                turn.abandon(step);
+                let error = StepError::Internal("process did not exit".into());
+                self.state = State::Ended(Err(error));
+            }
+            State::New
+            | State::Starting(..)
+            | State::Running(_)
+            | State::Terminating(..)
+            | State::Killed(..)
+            | State::Ended(_) => {}
+        }
+    }
+
+    fn was_cancelled(&self) -> bool {
+        match &self.state {
+            State::Starting(_, cancel) => *cancel == Cancel::Asked,
+            State::Terminating(..) | State::Killed(..) => true,
+            State::New | State::Running(_) | State::Ended(_) => false,
+        }
+    }
+
+    fn drop_timer(&self, turn: &mut Turn<'_>) {
+        if let State::Terminating(_, timer) | State::Killed(_, timer) = self.state {
+            turn.cancel_timer(timer);
+        }
+    }
+}
+
+fn terminate(turn: &mut Turn<'_>, step: StepId) -> State {
+    turn.signal(step, StepSignal::Term);
+    State::Terminating(step, turn.start_timer(turn.settings.graceful_shutdown_interval))
+}

@@ -1,0 +1,79 @@
+//! One at a time for each name: the first works, the others wait and find it done.
+//!
+//! The cache takes turns by key, the layer store by layer. A thread that dies gives its turn back.
+
+use std::collections::BTreeSet;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::cancel::Cancel;
+
+/// How often a waiting thread looks whether it is to stop.
+const LOOK_AROUND: Duration = Duration::from_millis(50);
+
+/// Who is at work.
+#[derive(Debug, Default)]
+pub struct Turns {
+    busy: Mutex<BTreeSet<String>>,
+    freed: Condvar,
+}
+
+/// The right to work under a name, until dropped.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    turns: &'a Turns,
+    name: String,
+}
+
+impl Turns {
+    /// Waits for the turn. `None`: cancelled before it came.
+    pub fn take(&self, name: &str, cancel: &Cancel) -> Option<Turn<'_>> {
+        let mut busy = self.lock();
+        while busy.contains(name) {
+            if cancel.is_cancelled() {
+                return None;
+            }
+            let waited = self.freed.wait_timeout(busy, LOOK_AROUND);
+            busy = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        busy.insert(name.to_owned());
+        Some(Turn { turns: self, name: name.to_owned() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        // A set of names is whole at every moment.
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.turns.lock().remove(&self.name);
+        self.turns.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_given_once_and_comes_back_even_from_a_panic() {
+        let turns = Turns::default();
+        let cancelled = Cancel::new();
+        cancelled.cancel();
+        let first = turns.take("a", &Cancel::new()).unwrap();
+        assert!(turns.take("a", &cancelled).is_none());
+        assert!(turns.take("b", &cancelled).is_some());
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| turns.take("a", &Cancel::new()).is_some());
+            drop(first);
+            assert!(waiting.join().unwrap());
+        });
+        let panics = std::panic::catch_unwind(|| {
+            let _turn = turns.take("a", &Cancel::new());
+            panic!("at work");
+        });
+        assert!(panics.is_err() && turns.take("a", &cancelled).is_some());
+    }
+}

@@ -1,0 +1,7 @@
+//! What the kernel is asked for: one subject each.
+
+pub mod cgroup;
+pub mod connection;
+pub mod net;
+pub mod shim;
+pub mod spec;

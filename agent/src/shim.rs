@@ -1,0 +1,57 @@
+//! `volvox-shim`: one small process that holds one container. It makes it, runs processes in it,
+//! reaps them, keeps their output and records their ends, and outlives the agent. One thread, no
+//! async: it sleeps in `poll` until something happens.
+
+mod container;
+mod lines;
+mod logs;
+mod mounts;
+mod process;
+mod seccomp;
+mod serve;
+mod sys;
+mod user;
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+pub use serve::run;
+
+/// The program: `volvox-shim FOLDER`, started by an agent that has put a spec into the folder.
+pub fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    let (Some(folder), None) = (arguments.next(), arguments.next()) else {
+        complain("usage: volvox-shim FOLDER (it is started by volvox-agent, not by hand)");
+        return ExitCode::from(2);
+    };
+    match run(Path::new(&folder)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("volvox-shim: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the agent reads it when the shim could not start")]
+fn complain(text: &str) {
+    eprintln!("{text}");
+}
+
+/// A pipe that no program inherits: what comes in at the second end comes out at the first.
+fn pipe() -> io::Result<(File, File)> {
+    let (out, into) = io::pipe()?;
+    let (out, into): (std::os::fd::OwnedFd, std::os::fd::OwnedFd) = (out.into(), into.into());
+    Ok((File::from(out), File::from(into)))
+}
+
+/// Waits until something can be read here, for so long.
+pub(crate) fn wait_readable(
+    fd: std::os::fd::RawFd,
+    patience: std::time::Duration,
+) -> io::Result<()> {
+    sys::poll(&[(fd, libc::POLLIN)], Some(patience.max(std::time::Duration::from_millis(1))))
+        .map(drop)
+}

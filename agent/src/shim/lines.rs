@@ -1,0 +1,171 @@
+//! Output, line by line: splitting, and how much is kept in a second.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+use volvox_protocol::time::Timestamp;
+
+/// Bytes of one line; longer ones are cut into several.
+pub(crate) const LINE_BYTES: usize = 61_440;
+
+/// Cuts a stream of bytes into lines.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    rest: Vec<u8>,
+}
+
+impl Lines {
+    /// Takes what was read and gives each line that is complete now. Empty lines are dropped; a
+    /// line ends with a line feed or a carriage return, or where it gets too long.
+    pub(crate) fn take(&mut self, bytes: &[u8], mut line: impl FnMut(&[u8])) {
+        for byte in bytes {
+            if *byte == b'\n' || *byte == b'\r' {
+                self.flush(&mut line);
+                continue;
+            }
+            if self.rest.len() >= LINE_BYTES {
+                let cut = whole_characters(&self.rest);
+                let next = self.rest.split_off(cut);
+                line(&self.rest);
+                self.rest = next;
+            }
+            self.rest.push(*byte);
+        }
+    }
+
+    /// Gives what is left without an end.
+    pub(crate) fn flush(&mut self, mut line: impl FnMut(&[u8])) {
+        if !self.rest.is_empty() {
+            line(&self.rest);
+            self.rest.clear();
+        }
+    }
+}
+
+/// The length up to which there are whole UTF-8 characters: at most three bytes less.
+fn whole_characters(bytes: &[u8]) -> usize {
+    let mut end = bytes.len();
+    let mut back = 0;
+    while back < 3 && end > 0 && bytes[end - 1] & 0b1100_0000 == 0b1000_0000 {
+        end -= 1;
+        back += 1;
+    }
+    let Some(first) = end.checked_sub(1).map(|at| bytes[at]) else { return bytes.len() };
+    let length = match first {
+        0xf0..=0xff => 4,
+        0xe0..=0xef => 3,
+        0xc0..=0xdf => 2,
+        _ => 1,
+    };
+    if length > back + 1 { end - 1 } else { bytes.len() }
+}
+
+/// A bucket of bytes that fills by the second: what finds no room is dropped.
+#[derive(Debug)]
+pub(crate) struct Rate {
+    bytes_per_second: u64,
+    left: u64,
+    filled_at: Timestamp,
+    told_at: Option<Timestamp>,
+}
+
+/// What becomes of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is kept.
+    Keep,
+    /// It is dropped, and that is to be told.
+    DropAndTell,
+    /// It is dropped.
+    Drop,
+}
+
+impl Rate {
+    pub(crate) fn new(bytes_per_second: u64, now: Timestamp) -> Self {
+        Rate { bytes_per_second, left: bytes_per_second, filled_at: now, told_at: None }
+    }
+
+    /// Judges a line. After one that found no room everything is dropped for a second.
+    pub(crate) fn judge(&mut self, now: Timestamp, bytes: usize) -> Verdict {
+        const SECOND: u128 = 1_000_000_000;
+        if let Some(told_at) = self.told_at
+            && now.since(told_at).as_nanos() < SECOND
+        {
+            return Verdict::Drop;
+        }
+        let grown =
+            u128::from(self.bytes_per_second) * now.since(self.filled_at).as_nanos() / SECOND;
+        if grown > 0 {
+            let left = u128::from(self.left).saturating_add(grown);
+            self.left = u64::try_from(left).unwrap_or(u64::MAX).min(self.bytes_per_second);
+            self.filled_at = now;
+        }
+        match self.left.checked_sub(bytes as u64) {
+            Some(left) => {
+                self.left = left;
+                Verdict::Keep
+            }
+            // A limit of nothing is meant to be silent.
+            None if self.bytes_per_second == 0 => Verdict::Drop,
+            None => {
+                self.told_at = Some(now);
+                Verdict::DropAndTell
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn lines(chunks: &[&[u8]]) -> Vec<Vec<u8>> {
+        let (mut lines, mut all) = (Lines::default(), Vec::new());
+        for chunk in chunks {
+            lines.take(chunk, |line| all.push(line.to_vec()));
+        }
+        lines.flush(|line| all.push(line.to_vec()));
+        all
+    }
+
+    #[test]
+    fn lines_end_where_they_end_however_they_arrive() {
+        let expected: Vec<Vec<u8>> = [&b"one"[..], b"two", b"three"].map(<[u8]>::to_vec).into();
+        assert_eq!(lines(&[b"one\ntwo\r\n\nthree"]), expected);
+        assert_eq!(lines(&[b"o", b"ne\nt", b"wo\r", b"\nthree\n"]), expected);
+        assert_eq!(lines(&[b"", b"\n\n"]), Vec::<Vec<u8>>::new());
+    }
+
+    #[test]
+    fn a_long_line_is_cut_between_characters_and_loses_none() {
+        for character in ["a", "ä", "€", "😀"] {
+            let text = character.repeat(LINE_BYTES / character.len() + 100);
+            let cut = lines(&[text.as_bytes()]);
+            assert!(cut.len() > 1 && cut.iter().all(|line| line.len() <= LINE_BYTES));
+            assert!(cut.iter().all(|line| std::str::from_utf8(line).is_ok()), "{character}");
+            assert_eq!(cut.concat(), text.as_bytes());
+        }
+        let garbage = vec![0x80; LINE_BYTES * 2 + 5];
+        assert_eq!(lines(&[&garbage]).concat(), garbage, "bytes that are no text are kept too");
+    }
+
+    #[test]
+    fn what_is_too_much_is_dropped_and_told_of_once_a_second() {
+        let at = |ms: u64| Timestamp::from_secs(10) + Duration::from_millis(ms);
+        let mut rate = Rate::new(100, at(0));
+        let steps = [
+            (0, 60, Verdict::Keep),
+            (1, 40, Verdict::Keep),
+            (2, 10, Verdict::DropAndTell),
+            (500, 1, Verdict::Drop),
+            (1_001, 1, Verdict::Drop),
+            (1_002, 100, Verdict::Keep),
+            (1_003, 1, Verdict::DropAndTell),
+        ];
+        for (ms, bytes, verdict) in steps {
+            assert_eq!(rate.judge(at(ms), bytes), verdict, "at {ms} ms");
+        }
+        let mut silent = Rate::new(0, at(0));
+        assert_eq!(silent.judge(at(5_000), 1), Verdict::Drop);
+    }
+}

@@ -1,0 +1,5 @@
+//! The program `volvox-shim`.
+
+fn main() -> std::process::ExitCode {
+    volvox_agent::shim::main()
+}

@@ -1,0 +1,220 @@
+//! Runs a process in the container: joins its namespaces, gives up everything it should not have,
+//! and becomes the program.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use seccompiler::BpfProgram;
+
+use super::container::Container;
+use super::sys::{self, Fork};
+use super::user::{self, User};
+use super::{pipe, seccomp};
+use crate::runtime::spec::{Output, ProcessSpec};
+
+/// What even the container's root may do: what programs that start as root need to become
+/// somebody else. Chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap,
+/// net_bind_service, sys_chroot, setfcap.
+const CAPABILITIES: u64 =
+    1 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 18 | 1 << 31;
+/// Where a program without a path is looked for when its environment does not say.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Of the container's own files no more than this is read.
+const USER_FILE_BYTES: u64 = 1 << 20;
+
+/// A process that runs.
+#[derive(Debug)]
+pub(crate) struct Spawned {
+    pub(crate) pid: i32,
+    pub(crate) stdout: File,
+    pub(crate) stderr: File,
+}
+
+/// Starts a process, or says why it could not be.
+pub(crate) fn spawn(
+    container: &Container,
+    spec: &ProcessSpec,
+    filters: &[BpfProgram],
+) -> io::Result<Spawned> {
+    let (stdout, out) = pipe()?;
+    let (stderr, err) = pipe()?;
+    let (mut hear, say) = pipe()?;
+    let (hear_pid, say_pid) = pipe()?;
+    match sys::fork(0)? {
+        Fork::Child => {
+            drop((hear, hear_pid));
+            go_between(container, spec, filters, Ends { out, err, say }, say_pid)
+        }
+        Fork::Parent(helper, _) => {
+            drop((out, err, say, say_pid));
+            let pid = read_pid(hear_pid);
+            sys::wait_for(helper)?;
+            let mut complaint = String::new();
+            hear.read_to_string(&mut complaint)?;
+            let pid = match (pid, complaint.is_empty()) {
+                (Ok(pid), true) => pid,
+                (Ok(pid), false) => {
+                    let _ = sys::wait_for(pid);
+                    return Err(io::Error::other(complaint));
+                }
+                (Err(_), false) => return Err(io::Error::other(complaint)),
+                (Err(error), true) => return Err(error),
+            };
+            Ok(Spawned { pid, stdout, stderr })
+        }
+    }
+}
+
+fn read_pid(mut from: File) -> io::Result<i32> {
+    let mut bytes = [0; 4];
+    from.read_exact(&mut bytes)?;
+    Ok(i32::from_le_bytes(bytes))
+}
+
+/// The new process's ends of its pipes.
+struct Ends {
+    out: File,
+    err: File,
+    say: File,
+}
+
+/// Only a child of somebody inside is inside the process namespace. So one process enters, has a
+/// child that it gives to the shim, tells the shim about it, and goes.
+fn go_between(
+    container: &Container,
+    spec: &ProcessSpec,
+    filters: &[BpfProgram],
+    mut ends: Ends,
+    mut say_pid: File,
+) -> ! {
+    let entered = join(container).and_then(|()| sys::fork(libc::CLONE_PARENT));
+    match entered {
+        Ok(Fork::Child) => {
+            drop(say_pid);
+            let error = become_program(spec, filters, &mut ends);
+            let _ = ends.say.write_all(error.to_string().as_bytes());
+            sys::exit_now(127)
+        }
+        Ok(Fork::Parent(pid, _)) => {
+            let _ = say_pid.write_all(&pid.to_le_bytes());
+            sys::exit_now(0)
+        }
+        Err(error) => {
+            let _ = ends.say.write_all(format!("enter the container: {error}").as_bytes());
+            sys::exit_now(1)
+        }
+    }
+}
+
+fn join(container: &Container) -> io::Result<()> {
+    for file in container.cgroup.join_files() {
+        std::fs::write(file, "0")?;
+    }
+    sys::enter(container.pidfd.as_fd(), container.namespaces)
+}
+
+/// Becomes the program. Returns only with the reason why not.
+fn become_program(spec: &ProcessSpec, filters: &[BpfProgram], ends: &mut Ends) -> io::Error {
+    match prepare(spec, filters, ends) {
+        Err(error) => error,
+        Ok((candidates, arguments, environment)) => {
+            let mut last = io::Error::from(io::ErrorKind::NotFound);
+            for path in candidates {
+                let error = sys::exec(&path, &arguments, &environment);
+                if error.kind() != io::ErrorKind::NotFound {
+                    last = error;
+                }
+            }
+            io::Error::new(last.kind(), format!("run {}: {last}", spec.path))
+        }
+    }
+}
+
+type Program = (Vec<CString>, Vec<CString>, Vec<CString>);
+
+fn prepare(spec: &ProcessSpec, filters: &[BpfProgram], ends: &Ends) -> io::Result<Program> {
+    let user = find_user(&spec.user)?;
+    sys::begin_session()?;
+    let nothing: OwnedFd = File::open("/dev/null")?.into();
+    sys::put_in_place(nothing.as_fd(), 0)?;
+    let sink: OwnedFd = File::options().write(true).open("/dev/null")?.into();
+    let (out, err) = match spec.output {
+        Output::Log => (ends.out.as_fd(), ends.err.as_fd()),
+        Output::Discard => (sink.as_fd(), sink.as_fd()),
+    };
+    sys::put_in_place(out, 1)?;
+    sys::put_in_place(err, 2)?;
+    sys::default_signals();
+    if let Some(limit) = spec.nofile {
+        sys::limit_files(limit)?;
+    }
+    for capability in (0..64).filter(|it| CAPABILITIES & (1 << it) == 0) {
+        // The kernel does not know all 64: those it does not know cannot be had.
+        let _ = sys::prctl(libc::PR_CAPBSET_DROP, capability);
+    }
+    sys::become_user(user.uid, user.gid, &user.groups)?;
+    if user.uid == 0 {
+        sys::set_capabilities(CAPABILITIES)?;
+    }
+    sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
+    go_to(spec, &user)?;
+    let program = program(spec, &user)?;
+    seccomp::apply(filters)?;
+    sys::close_on_exec_from(3)?;
+    Ok(program)
+}
+
+fn find_user(wanted: &str) -> io::Result<User> {
+    let read = |path: &str| -> String {
+        let mut text = Vec::new();
+        let file = File::open(path).map(|file| file.take(USER_FILE_BYTES));
+        match file.and_then(|mut file| file.read_to_end(&mut text)) {
+            Ok(_) => String::from_utf8_lossy(&text).into_owned(),
+            Err(_) => String::new(),
+        }
+    };
+    user::find(wanted, &read("/etc/passwd"), &read("/etc/group")).map_err(io::Error::other)
+}
+
+/// Goes to the working folder as the user it runs as, and makes sure that it is inside.
+fn go_to(spec: &ProcessSpec, user: &User) -> io::Result<()> {
+    let wanted = if spec.dir.is_empty() { user.home.as_str() } else { spec.dir.as_str() };
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("go to {wanted}: {error}"));
+    match std::env::set_current_dir(wanted) {
+        Ok(()) => {}
+        // A home that is not there is no reason not to run; a folder that was asked for is.
+        Err(_) if spec.dir.is_empty() => std::env::set_current_dir("/")?,
+        Err(error) => return Err(named(error)),
+    }
+    let here = std::env::current_dir().map_err(named)?;
+    if here.is_absolute() {
+        Ok(())
+    } else {
+        Err(named(io::Error::other("it is not in the container")))
+    }
+}
+
+fn program(spec: &ProcessSpec, user: &User) -> io::Result<Program> {
+    let mut env = spec.env.clone();
+    let has = |env: &[String], name: &str| env.iter().any(|it| it.starts_with(name));
+    if !has(&env, "PATH=") {
+        env.push(format!("PATH={DEFAULT_PATH}"));
+    }
+    if !has(&env, "HOME=") {
+        env.push(format!("HOME={}", user.home));
+    }
+    let candidates: Vec<String> = if spec.path.contains('/') {
+        vec![spec.path.clone()]
+    } else {
+        // The last one counts, as it does for the program itself.
+        let paths = env.iter().rev().find_map(|it| it.strip_prefix("PATH=")).unwrap_or_default();
+        paths.split(':').map(|folder| format!("{folder}/{}", spec.path)).collect()
+    };
+    let texts = |list: Vec<String>| -> io::Result<Vec<CString>> {
+        list.into_iter().map(|text| Ok(CString::new(text)?)).collect()
+    };
+    let arguments = std::iter::once(spec.path.clone()).chain(spec.args.iter().cloned()).collect();
+    Ok((texts(candidates)?, texts(arguments)?, texts(env)?))
+}

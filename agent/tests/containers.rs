@@ -1,0 +1,407 @@
+//! Real containers, held by real shims: what runs, what it sees, what it may not do, and what is
+//! left afterwards. Needs root.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use volvox_agent::runtime::shim::{Shim, ShimError, Shims};
+use volvox_agent::runtime::spec::{
+    Access, Bind, ContainerSpec, End, Exit, Limits, LogLimits, Output, ProcessSpec,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const TERM: i32 = 15;
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) == 0)
+}
+
+fn skip(name: &str) {
+    let line = format!("SKIPPED {name}: containers need root");
+    eprintln!("{line}");
+    if let Some(path) = std::env::var_os("VOLVOX_SKIPPED") {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        writeln!(file.unwrap(), "{line}").unwrap();
+    }
+}
+
+/// A cell's containers in a temporary folder. Whatever a test leaves is cleared and complained of.
+struct Cell {
+    folder: tempfile::TempDir,
+    shims: Shims,
+    prefix: String,
+}
+
+impl Cell {
+    fn new(name: &str) -> Option<Self> {
+        if !is_root() {
+            skip(name);
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let layer = folder.path().join("layer");
+        for made in ["usr", "etc", "home/vcap", "proc", "sys", "dev", "tmp"] {
+            std::fs::create_dir_all(layer.join(made)).unwrap();
+        }
+        for link in ["bin", "sbin", "lib", "lib64"] {
+            std::os::unix::fs::symlink(format!("usr/{link}"), layer.join(link)).unwrap();
+        }
+        let passwd = "root:x:0:0::/root:/bin/sh\nvcap:x:2000:2000::/home/vcap:/bin/sh\n";
+        std::fs::write(layer.join("etc/passwd"), passwd).unwrap();
+        std::fs::write(layer.join("etc/group"), "root:x:0:\nvcap:x:2000:\nmore:x:77:vcap\n")
+            .unwrap();
+        std::os::unix::fs::chown(layer.join("home/vcap"), Some(102_000), Some(102_000)).unwrap();
+        let shim = Path::new(env!("CARGO_BIN_EXE_volvox-shim"));
+        let shims = Shims::new(&folder.path().join("containers"), shim);
+        let unique = folder.path().file_name().unwrap().to_str().unwrap();
+        let prefix = unique.trim_start_matches('.').to_owned();
+        Some(Cell { folder, shims, prefix })
+    }
+
+    fn spec(&self, name: &str) -> ContainerSpec {
+        ContainerSpec {
+            id: format!("{}-{name}", self.prefix),
+            layers: vec![self.folder.path().join("layer")],
+            binds: vec![Bind {
+                source: PathBuf::from("/usr"),
+                target: PathBuf::from("/usr"),
+                access: Access::ReadOnly,
+            }],
+            first_id: 100_000,
+            ids: 65_536,
+            privileged: false,
+            limits: Limits::default(),
+            log: LogLimits::default(),
+        }
+    }
+
+    /// Runs a script in a new container: how it ended, and the text of its log.
+    fn script(&self, spec: &ContainerSpec, user: &str, script: &str) -> (Exit, String) {
+        let mut shim = self.shims.create(spec).unwrap();
+        shim.run(process(1, user, script)).unwrap();
+        let exit = shim.wait(1, PATIENCE).unwrap().expect("the script ended");
+        let log = self.lines(&spec.id);
+        shim.destroy().unwrap();
+        self.shims.clear(&spec.id).unwrap();
+        (exit, log)
+    }
+
+    /// The texts in a container's log, without times and sources.
+    fn lines(&self, id: &str) -> String {
+        let log = std::fs::read_to_string(self.shims.log(id)).unwrap();
+        let texts = log.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap_or_default());
+        texts.collect::<Vec<_>>().join("\n")
+    }
+
+    fn attach(&self, id: &str) -> Result<Shim, ShimError> {
+        self.shims.attach(id)
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        for id in self.shims.list().unwrap() {
+            if let Ok(shim) = self.shims.attach(&id) {
+                let _ = shim.destroy();
+            }
+            self.shims.clear(&id).unwrap();
+        }
+        if std::thread::panicking() {
+            return;
+        }
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(&self.prefix), "a mount is left behind");
+        for tree in std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
+            let Ok(ours) = std::fs::read_dir(tree.path().join("volvox")) else { continue };
+            let left =
+                ours.flatten().find(|it| it.file_name().to_string_lossy().contains(&self.prefix));
+            assert!(left.is_none(), "a cgroup is left behind: {left:?}");
+        }
+    }
+}
+
+fn process(id: u32, user: &str, script: &str) -> ProcessSpec {
+    ProcessSpec {
+        id,
+        path: "/bin/sh".to_owned(),
+        args: vec!["-c".to_owned(), script.to_owned()],
+        env: vec![],
+        dir: String::new(),
+        user: user.to_owned(),
+        nofile: None,
+        source: "APP".to_owned(),
+        output: Output::Log,
+    }
+}
+
+#[test]
+fn a_process_runs_says_something_and_ends() {
+    let Some(cell) = Cell::new("a_process_runs_says_something_and_ends") else { return };
+    let script = "echo out; echo err >&2; printf 'no end'; exit 7";
+    let (exit, log) = cell.script(&cell.spec("one"), "vcap", script);
+    assert_eq!((exit.end, exit.out_of_memory), (End::Status(7), false));
+    let mut lines: Vec<&str> = log.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["err", "no end", "out"]);
+}
+
+#[test]
+fn a_container_is_a_world_of_its_own() {
+    let Some(cell) = Cell::new("a_container_is_a_world_of_its_own") else { return };
+    let script = "
+        echo pid1=$(cat /proc/1/comm)
+        echo processes=$(ls -d /proc/[0-9]* | wc -l)
+        echo links=$(ls /sys/class/net)
+        echo host=$(cat /proc/sys/kernel/hostname)
+        echo user=$(id -u):$(id -g):$(id -G)
+        echo home=$PWD
+        read first host count < /proc/self/uid_map; echo mapped=$first $host $count
+        echo fds=$(ls /proc/self/fd | tr '\\n' ' ')
+        echo root=$(ls -A / | tr '\\n' ' ')
+        grep -E '^(NoNewPrivs|Seccomp|CapInh|CapPrm|CapEff|CapAmb):' /proc/self/status | tr '\\t' ' '
+        touch /tmp/x /home/vcap/y && echo may write
+        echo cgroup=$(cut -d: -f3 /proc/self/cgroup | sort -u | tr '\\n' ' ')
+    ";
+    let spec = cell.spec("world");
+    let (exit, log) = cell.script(&spec, "vcap", script);
+    assert_eq!(exit.end, End::Status(0), "{log}");
+    let says =
+        |expected: &str| assert!(log.lines().any(|line| line == expected), "{expected}\n{log}");
+    says("links=lo");
+    says(&format!("host={}", spec.id));
+    says("user=2000:2000:2000 77");
+    says("home=/home/vcap");
+    says("mapped=0 100000 65536");
+    says("NoNewPrivs: 1");
+    says("Seccomp: 2");
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        says(&format!("{set}: 0000000000000000"));
+    }
+    says("may write");
+    says("cgroup=/");
+    says("root=bin dev etc home lib lib64 proc sbin sys tmp usr");
+}
+
+#[test]
+fn the_containers_root_is_nobody_on_the_host_and_may_do_little() {
+    let Some(cell) = Cell::new("the_containers_root_is_nobody_on_the_host") else { return };
+    let script = "
+        id -u
+        grep CapBnd /proc/self/status | tr '\\t' ' '
+        refused() { \"$@\" >/dev/null 2>&1 && echo \"ALLOWED $*\"; }
+        refused mount -t tmpfs none /mnt
+        refused mount -t cgroup -o memory none /tmp
+        refused umount /proc
+        refused unshare -U true
+        refused unshare -n true
+        refused nsenter -t 1 -m true
+        refused mknod /dev/sda b 8 0
+        refused sh -c 'echo 1 > /proc/sys/kernel/panic'
+        refused sh -c 'echo b > /proc/sysrq-trigger'
+        refused sh -c 'echo x > /usr/bin/true'
+        refused dmesg
+        refused hostname other
+        refused chroot /proc/1/root true
+        refused cat /proc/1/environ
+        refused sh -c 'ls /sys/firmware | grep .'
+        refused sh -c 'cat /proc/kcore | head -c 1 | grep .'
+        refused sh -c 'cat /proc/keys | grep .'
+        echo done
+    ";
+    let (exit, log) = cell.script(&cell.spec("root"), "root", script);
+    assert_eq!(exit.end, End::Status(0), "{log}");
+    assert!(!log.contains("ALLOWED"), "{log}");
+    assert!(log.starts_with("0\nCapBnd: 00000000800405fb\n") && log.ends_with("done"), "{log}");
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_with_the_reason() {
+    let Some(cell) = Cell::new("what_cannot_be_run_is_refused_with_the_reason") else { return };
+    let spec = cell.spec("refusals");
+    let mut shim = cell.shims.create(&spec).unwrap();
+    let good = process(1, "vcap", "true");
+    let cases = [
+        (ProcessSpec { path: "/no/such".into(), ..good.clone() }, "run /no/such: "),
+        (ProcessSpec { user: "stranger".into(), ..good.clone() }, "no user \"stranger\""),
+        (ProcessSpec { dir: "/nowhere".into(), ..good.clone() }, "go to /nowhere: "),
+        (ProcessSpec { path: "/etc/passwd".into(), ..good.clone() }, "run /etc/passwd: "),
+    ];
+    for (spec, expected) in cases {
+        let refusal = shim.run(spec).unwrap_err().to_string();
+        assert!(refusal.contains(expected), "{refusal}");
+    }
+    // A folder behind one of the shim's own descriptors must not be reached.
+    for fd in 3..32 {
+        let dir = format!("/proc/self/fd/{fd}");
+        let id = 100 + fd;
+        let outcome = shim.run(ProcessSpec { id, dir, ..process(id, "root", "pwd") });
+        assert!(outcome.is_err(), "descriptor {fd} leads somewhere");
+    }
+    shim.run(good.clone()).unwrap();
+    shim.wait(1, PATIENCE).unwrap().unwrap();
+    assert!(shim.run(good).unwrap_err().to_string().contains("already"));
+}
+
+#[test]
+fn signals_reach_a_process_and_what_it_started() {
+    let Some(cell) = Cell::new("signals_reach_a_process_and_what_it_started") else { return };
+    let spec = cell.spec("signals");
+    let mut shim = cell.shims.create(&spec).unwrap();
+    shim.run(process(
+        1,
+        "vcap",
+        "trap 'echo got it; exit 3' TERM; echo ready; while :; do sleep 0.01; done",
+    ))
+    .unwrap();
+    while !cell.lines(&spec.id).contains("ready") {
+        std::thread::yield_now();
+    }
+    shim.signal(1, TERM).unwrap();
+    assert_eq!(shim.wait(1, PATIENCE).unwrap().unwrap().end, End::Status(3));
+    shim.run(process(2, "vcap", "sleep 1000 & sleep 1000")).unwrap();
+    shim.signal(2, 9).unwrap();
+    assert_eq!(shim.wait(2, PATIENCE).unwrap().unwrap().end, End::Signal(9));
+    assert!(shim.signal(2, 9).is_err(), "it is gone");
+    let status = shim.status().unwrap();
+    assert_eq!((status.running.len(), status.exited.len()), (0, 2));
+}
+
+#[test]
+fn an_agent_that_comes_back_finds_everything() {
+    let Some(cell) = Cell::new("an_agent_that_comes_back_finds_everything") else { return };
+    let spec = cell.spec("back");
+    let mut shim = cell.shims.create(&spec).unwrap();
+    shim.run(process(1, "vcap", "echo first; exit 4")).unwrap();
+    shim.run(process(
+        2,
+        "vcap",
+        "while [ ! -e /tmp/go ]; do sleep 0.01; done; echo second; exit 5",
+    ))
+    .unwrap();
+    // The agent is gone: nobody listens while the first one ends and the second one goes on.
+    drop(shim);
+    let mut shim = cell.attach(&spec.id).unwrap();
+    assert_eq!(shim.wait(1, PATIENCE).unwrap().unwrap().end, End::Status(4));
+    assert_eq!(shim.status().unwrap().running, [2]);
+    shim.run(process(3, "vcap", "touch /tmp/go")).unwrap();
+    assert_eq!(shim.wait(2, PATIENCE).unwrap().unwrap().end, End::Status(5));
+    let recorded = cell.shims.recorded_exits(&spec.id).unwrap();
+    assert_eq!(recorded[&1].end, End::Status(4));
+    assert_eq!(recorded[&2].end, End::Status(5));
+    assert_eq!(cell.lines(&spec.id), "first\nsecond");
+}
+
+#[test]
+fn a_killed_shim_takes_its_container_along_and_leaves_its_records() {
+    let Some(cell) = Cell::new("a_killed_shim_takes_its_container_along") else { return };
+    let spec = cell.spec("killed");
+    let mut shim = cell.shims.create(&spec).unwrap();
+    shim.run(process(1, "vcap", "exit 6")).unwrap();
+    shim.wait(1, PATIENCE).unwrap().unwrap();
+    shim.run(process(2, "vcap", "sleep 1000")).unwrap();
+    let init = shim.status().unwrap().init;
+    let holder = parent_of(init);
+    kill(holder);
+    while Path::new(&format!("/proc/{init}")).exists() && !is_zombie(init) {
+        std::thread::yield_now();
+    }
+    assert!(matches!(shim.status(), Err(ShimError::Gone { .. })));
+    assert!(matches!(cell.attach(&spec.id), Err(ShimError::Gone { .. })));
+    assert_eq!(cell.shims.recorded_exits(&spec.id).unwrap()[&1].end, End::Status(6));
+    cell.shims.clear(&spec.id).unwrap();
+    assert!(!cell.shims.folder(&spec.id).exists());
+}
+
+#[test]
+fn a_killed_init_ends_everything_and_is_told() {
+    let Some(cell) = Cell::new("a_killed_init_ends_everything_and_is_told") else { return };
+    let spec = cell.spec("init");
+    let mut shim = cell.shims.create(&spec).unwrap();
+    shim.run(process(1, "vcap", "sleep 1000")).unwrap();
+    kill(shim.status().unwrap().init);
+    assert_eq!(shim.wait(1, PATIENCE).unwrap().unwrap().end, End::Signal(9));
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while shim.status().unwrap().init != 0 {
+        assert!(std::time::Instant::now() < deadline, "the end of init went unnoticed");
+    }
+    let refusal = shim.run(process(2, "vcap", "true")).unwrap_err().to_string();
+    assert!(refusal.contains("the container is gone"), "{refusal}");
+}
+
+fn parent_of(pid: i32) -> i32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let rest = stat.rsplit(')').next().unwrap();
+    rest.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn is_zombie(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
+}
+
+fn kill(pid: i32) {
+    assert!(pid > 1);
+    let killed =
+        std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+    assert!(killed.success());
+}
+
+#[test]
+fn memory_and_processes_are_limited_and_an_end_for_want_of_memory_is_told() {
+    let Some(cell) = Cell::new("memory_and_processes_are_limited") else { return };
+    let mut spec = cell.spec("memory");
+    spec.limits.memory_bytes = 32 << 20;
+    let script = "exec tail /dev/zero";
+    let (exit, log) = cell.script(&spec, "vcap", script);
+    assert_eq!((exit.end, exit.out_of_memory), (End::Signal(9), true), "{log}");
+
+    let mut spec = cell.spec("pids");
+    spec.limits.pids = 8;
+    let script = "for n in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 1000 & done; echo all started";
+    let (exit, log) = cell.script(&spec, "vcap", script);
+    assert_ne!(exit.end, End::Status(0), "{log}");
+    assert!(!log.contains("all started"), "{log}");
+}
+
+#[test]
+fn a_container_that_cannot_be_made_leaves_nothing() {
+    let Some(cell) = Cell::new("a_container_that_cannot_be_made_leaves_nothing") else { return };
+    type Spoil = fn(&mut ContainerSpec);
+    let cases: [(&str, Spoil, &str); 3] = [
+        ("layer", |spec| spec.layers = vec![PathBuf::from("/no/such/layer")], "mount"),
+        ("bind", |spec| spec.binds[0].source = PathBuf::from("/no/such/source"), "/no/such/source"),
+        ("target", |spec| spec.binds[0].target = PathBuf::from("/../x"), "plain absolute path"),
+    ];
+    for (name, spoil, expected) in cases {
+        let mut spec = cell.spec(name);
+        spoil(&mut spec);
+        let error = cell.shims.create(&spec).unwrap_err().to_string();
+        assert!(error.contains(expected), "{name}: {error}");
+        assert!(!cell.shims.folder(&spec.id).exists(), "{name}");
+    }
+    for id in ["", "..", "a/b", "a b"] {
+        let spec = ContainerSpec { id: id.to_owned(), ..cell.spec("x") };
+        assert!(cell.shims.create(&spec).is_err(), "{id:?} was made");
+    }
+}
+
+#[test]
+fn links_in_a_layer_lead_nowhere() {
+    let Some(cell) = Cell::new("links_in_a_layer_lead_nowhere") else { return };
+    let outside = cell.folder.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    for name in ["dev", "proc", "tmp", "usr"] {
+        let layer = cell.folder.path().join(format!("hostile-{name}"));
+        let good = cell.folder.path().join("layer");
+        let copied = std::process::Command::new("cp").arg("-a").arg(&good).arg(&layer).status();
+        assert!(copied.unwrap().success());
+        std::fs::remove_dir(layer.join(name)).unwrap();
+        std::os::unix::fs::symlink(&outside, layer.join(name)).unwrap();
+        let mut spec = cell.spec(name);
+        spec.layers = vec![layer];
+        assert!(cell.shims.create(&spec).is_err(), "/{name} is a link to the outside");
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "/{name}");
+    }
+}
