@@ -17,7 +17,9 @@ use volvox_coordinator::bbs::settings::Settings;
 use volvox_coordinator::bbs::store::Store;
 use volvox_protocol::actual_lrp::ActualLrp;
 use volvox_protocol::cell::CellPresence;
+use volvox_protocol::desired_lrp::DesiredLrpUpdate;
 use volvox_protocol::time::Timestamp;
+use volvox_protocol::validate::Valid;
 
 const CELLS: usize = 1_000;
 const PROCESSES: usize = 25_000;
@@ -115,6 +117,12 @@ pub(crate) fn at_rest(folder: &Path) -> anyhow::Result<()> {
     for nth in 0..CELLS {
         bbs.call(Command::CellPresence(fleet::cell_id(nth)?, CellPresence::Present))?;
     }
+    // The readers' copy shares its contents with the writer's until either is written to: this is
+    // what it comes to when every process has been written once.
+    touch_everything(&bbs)?;
+    let rss = resident_bytes()?;
+    measured.push(("board.rss_per_instance_after_writes.bytes", rss as f64 / INSTANCES as f64));
+
     let full_pass = median_ms(5, |_| {
         let found = bbs.call(Command::ConvergeAll);
         assert!(matches!(found, Ok(Reply::Converged(_))), "{found:?}");
@@ -144,6 +152,22 @@ pub(crate) fn at_rest(folder: &Path) -> anyhow::Result<()> {
     std::io::stdout().write_all(&serde_json::to_vec(&measured)?).context("print the figures")
 }
 
+fn touch_everything(bbs: &Bbs) -> anyhow::Result<()> {
+    for chunk in (0..PROCESSES).collect::<Vec<_>>().chunks(1_000) {
+        let mut answers = Vec::new();
+        for nth in chunk {
+            let annotation = Some("touched".to_owned());
+            let update = Valid::new(DesiredLrpUpdate { annotation, ..Default::default() })?;
+            let process = fleet::process_guid(*nth)?;
+            answers.push(bbs.send(Command::UpdateDesiredLrp(process, Box::new(update)))?);
+        }
+        for answer in answers {
+            answer.blocking_recv()??;
+        }
+    }
+    Ok(())
+}
+
 fn throughput(figures: &mut Figures, folder: &Path, callers: usize) -> anyhow::Result<()> {
     let bbs = Bbs::open(folder, Settings::default(), Converge::WhenTold, ())?;
     let cell = fleet::cell_id(0)?;
@@ -153,19 +177,18 @@ fn throughput(figures: &mut Figures, folder: &Path, callers: usize) -> anyhow::R
     let next = Arc::new(AtomicUsize::new(0));
     let desired = runtime.block_on(measure(callers, &bbs, {
         let next = Arc::clone(&next);
-        move || vec![fleet::desire(next.fetch_add(1, Ordering::Relaxed), 1)]
+        move || Some(vec![fleet::desire(next.fetch_add(1, Ordering::Relaxed), 1)])
     }))?;
     figures.note(&format!("board.desire.{callers}.per_s"), desired, "1/s");
 
-    // As many instances to claim as may be needed; they are claimed once each.
+    // Each instance is claimed once; whoever finds none left stops before the time is over.
     let enough = 40_000 * usize::try_from(MEASURE.as_secs())?;
     let first = next.load(Ordering::Relaxed);
     let more = runtime.block_on(desire_up_to(&bbs, first, enough))?;
     let claimed = Arc::new(AtomicUsize::new(0));
     let pairs = runtime.block_on(measure(callers, &bbs, move || {
         let nth = claimed.fetch_add(1, Ordering::Relaxed);
-        assert!(nth < more, "more instances were claimed than had been desired");
-        vec![fleet::claim(nth, 0, &cell), fleet::start(nth, 0, &cell)]
+        (nth < more).then(|| vec![fleet::claim(nth, 0, &cell), fleet::start(nth, 0, &cell)])
     }))?;
     figures.note(&format!("board.claim_start.{callers}.per_s"), pairs, "1/s");
     Ok(())
@@ -188,7 +211,7 @@ async fn desire_up_to(bbs: &Bbs, first: usize, upto: usize) -> anyhow::Result<us
 async fn measure(
     callers: usize,
     bbs: &Bbs,
-    make: impl Fn() -> Vec<anyhow::Result<Command>> + Clone + Send + 'static,
+    make: impl Fn() -> Option<Vec<anyhow::Result<Command>>> + Clone + Send + 'static,
 ) -> anyhow::Result<f64> {
     let start = Instant::now();
     let mut tasks = Vec::new();
@@ -196,8 +219,10 @@ async fn measure(
         let (bbs, make) = (bbs.clone(), make.clone());
         tasks.push(tokio::spawn(async move {
             let mut done: usize = 0;
-            while start.elapsed() < MEASURE {
-                for command in make() {
+            while start.elapsed() < MEASURE
+                && let Some(commands) = make()
+            {
+                for command in commands {
                     bbs.ask(command?).await?;
                 }
                 done += 1;
