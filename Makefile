@@ -51,7 +51,7 @@ demo: setup ## See what exists so far at work; needs no root
 	echo "That was the board and its store. Nothing ran in a container and nothing listened on"
 	echo "a network: cells and their containers come with the next issue."
 
-# Table counts (of the tests with "table" in their names) and doctests come first, so that the
+# Table counts (of the tests with "table" or "page" in their names) and doctests come first, so that the
 # closing lines of the main run end the log, followed only by what could not run. A test that must
 # skip itself prints "SKIPPED <name>: <why>" on stderr and appends the same line to the file named
 # in VOLVOX_SKIPPED.
@@ -63,7 +63,7 @@ test: setup ## Every test; says at the end which could not run, and why
 
 	cargo test --workspace --no-run
 
-	if ! cargo test --workspace --lib -- --show-output table >"$$tables" 2>&1; then
+	if ! cargo test --workspace --lib -- --show-output table page >"$$tables" 2>&1; then
 		cat "$$tables"
 		failed="$$failed tables"
 	fi
@@ -71,7 +71,7 @@ test: setup ## Every test; says at the end which could not run, and why
 	grep '^table ' "$$tables" | sort -u || true
 	for page in docs/tables/*.md; do
 		name=$$(basename "$$page" .md)
-		if [ -f "$$page" ] && ! grep -q "^table $$name: [0-9]" "$$tables"; then
+		if [ -f "$$page" ] && ! grep -qE "^table $$name( \\([a-z ]+\\))?: [0-9]" "$$tables"; then
 			echo "no passing test printed \"table $$name: <count> rows\" for $$page"
 			failed="$$failed table:$$name"
 		fi

@@ -182,6 +182,22 @@ fn a_backup_made_under_load_is_sound_and_has_all_that_was_acknowledged_before_it
 }
 
 #[test]
+fn a_writer_that_panics_ends_the_process_and_loses_nothing_that_was_committed() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_board-writer"))
+        .arg(folder.path())
+        .args(["panic", "1"])
+        .output()
+        .unwrap();
+    let abort = 6;
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(abort));
+    let bbs = open(folder.path()).unwrap();
+    let mut acknowledged = Acknowledged::default();
+    acknowledged.note("last-words", Stage::Desired);
+    assert_eq!(acknowledged.lost(&bbs.view().snapshot()).unwrap(), [""; 0]);
+}
+
+#[test]
 fn a_closed_board_answers_what_was_queued() {
     let folder = tempfile::tempdir().unwrap();
     let bbs = open(folder.path()).unwrap();

@@ -100,7 +100,7 @@ impl Cgroup {
             }
         }
         for folder in self.folders() {
-            std::fs::create_dir_all(folder)?;
+            make(&folder)?;
         }
         self.limit(limits)
     }
@@ -178,9 +178,27 @@ impl Cgroup {
                     }
                 }
             }
+            // The last one takes the folder of all with it; while others are there it stays.
+            if let Some(parent) = folder.parent() {
+                let _ = std::fs::remove_dir(parent);
+            }
         }
         Ok(())
     }
+}
+
+/// Makes a folder with those above it, also while somebody else removes an empty one above.
+fn make(folder: &Path) -> io::Result<()> {
+    const TRIES: usize = 100;
+    let mut last = Ok(());
+    for _ in 0..TRIES {
+        last = std::fs::create_dir_all(folder);
+        match &last {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Ok(()) | Err(_) => break,
+        }
+    }
+    last
 }
 
 /// Kills what is in a folder: at once where the kernel can, else process by process.

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use volvox_coordinator::bbs::command::Command;
-use volvox_coordinator::bbs::driver::{Bbs, Converge};
+use volvox_coordinator::bbs::command::{Command, Effect};
+use volvox_coordinator::bbs::driver::{Bbs, Converge, Outlet};
 use volvox_coordinator::bbs::settings::Settings;
 use volvox_protocol::cell::CellPresence;
+use volvox_protocol::event::Event;
 use volvox_protocol::id::{CellId, Domain};
 use volvox_tests::load::{Stage, command, command_on, removes};
 
@@ -19,6 +20,11 @@ fn main() -> anyhow::Result<()> {
     let folder = PathBuf::from(next("folder")?);
     let round = next("round")?;
     let callers: usize = next("number of callers")?.parse()?;
+    if round == "panic" {
+        let bbs = Bbs::open(&folder, Settings::default(), Converge::WhenTold, Panics)?;
+        bbs.call(command("last-words", Stage::Desired)?)?;
+        return Ok(());
+    }
     let bbs = Bbs::open(&folder, Settings::default(), Converge::WhenTold, ())?;
     std::thread::scope(|scope| {
         // A cell that comes and goes: records change their presence, and convergence has work.
@@ -33,6 +39,17 @@ fn main() -> anyhow::Result<()> {
         }
     });
     Ok(())
+}
+
+/// An outlet with a bug.
+struct Panics;
+
+impl Outlet for Panics {
+    fn tell(&mut self, _: Vec<Event>) {
+        panic!("a bug in somebody's outlet");
+    }
+
+    fn ask(&mut self, _: Vec<Effect>) {}
 }
 
 fn flap(bbs: &Bbs, round: &str) -> anyhow::Result<()> {
