@@ -255,9 +255,7 @@ fn signals_reach_a_process_and_what_it_started() {
         "trap 'echo got it; exit 3' TERM; echo ready; while :; do sleep 0.01; done",
     ))
     .unwrap();
-    while !cell.lines(&spec.id).contains("ready") {
-        std::thread::yield_now();
-    }
+    until("the process is ready", || cell.lines(&spec.id).contains("ready"));
     shim.signal(1, TERM).unwrap();
     assert_eq!(shim.wait(1, PATIENCE).unwrap().unwrap().end, End::Status(3));
     shim.run(process(2, "vcap", "sleep 1000 & sleep 1000")).unwrap();
@@ -304,9 +302,7 @@ fn a_killed_shim_takes_its_container_along_and_leaves_its_records() {
     let init = shim.status().unwrap().init;
     let holder = parent_of(init);
     kill(holder);
-    while Path::new(&format!("/proc/{init}")).exists() && !is_zombie(init) {
-        std::thread::yield_now();
-    }
+    until("init is gone", || !Path::new(&format!("/proc/{init}")).exists() || is_zombie(init));
     assert!(matches!(shim.status(), Err(ShimError::Gone { .. })));
     assert!(matches!(cell.attach(&spec.id), Err(ShimError::Gone { .. })));
     assert_eq!(cell.shims.recorded_exits(&spec.id).unwrap()[&1].end, End::Status(6));
@@ -322,12 +318,18 @@ fn a_killed_init_ends_everything_and_is_told() {
     shim.run(process(1, "vcap", "sleep 1000")).unwrap();
     kill(shim.status().unwrap().init);
     assert_eq!(shim.wait(1, PATIENCE).unwrap().unwrap().end, End::Signal(9));
-    let deadline = std::time::Instant::now() + PATIENCE;
-    while shim.status().unwrap().init != 0 {
-        assert!(std::time::Instant::now() < deadline, "the end of init went unnoticed");
-    }
+    until("the end of init is noticed", || shim.status().unwrap().init == 0);
     let refusal = shim.run(process(2, "vcap", "true")).unwrap_err().to_string();
     assert!(refusal.contains("the container is gone"), "{refusal}");
+}
+
+/// Waits for something to become true, not for ever.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(std::time::Instant::now() < deadline, "waited in vain: {what}");
+        std::thread::yield_now();
+    }
 }
 
 fn parent_of(pid: i32) -> i32 {
