@@ -2,6 +2,8 @@
 
 pub mod cgroup;
 pub mod connection;
+pub mod files;
+pub mod log_reader;
 pub mod net;
 pub mod shim;
 pub mod spec;
