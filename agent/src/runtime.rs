@@ -2,8 +2,10 @@
 
 pub mod cgroup;
 pub mod connection;
+pub mod dependency;
 pub mod files;
 pub mod log_reader;
 pub mod net;
 pub mod shim;
 pub mod spec;
+pub mod transfer;
