@@ -1,6 +1,7 @@
 //! What the kernel is asked for: one subject each.
 
 pub mod cgroup;
+pub mod check;
 pub mod connection;
 pub mod dependency;
 pub mod files;
