@@ -2,12 +2,17 @@
 //! [`machine`] does it for real, one kernel subject to a file, and [`fake`] in memory.
 
 pub mod cgroup;
+pub mod check;
 pub mod connection;
 pub mod deed;
+pub mod dependency;
 pub mod fake;
+pub mod files;
+pub mod log_reader;
 pub mod net;
 pub mod shim;
 pub mod spec;
+pub mod transfer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

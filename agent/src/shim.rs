@@ -4,13 +4,13 @@
 
 mod container;
 mod lines;
-mod logs;
+pub(crate) mod logs;
 mod mounts;
 mod process;
 mod seccomp;
 mod serve;
 mod sys;
-mod user;
+pub(crate) mod user;
 
 use std::fs::File;
 use std::io;
