@@ -10,6 +10,7 @@ mod process;
 mod seccomp;
 mod serve;
 mod sys;
+mod tree;
 mod user;
 
 use std::fs::File;

@@ -52,7 +52,7 @@ impl Cell {
         std::fs::write(layer.join("etc/passwd"), passwd).unwrap();
         std::fs::write(layer.join("etc/group"), "root:x:0:\nvcap:x:2000:\nmore:x:77:vcap\n")
             .unwrap();
-        std::os::unix::fs::chown(layer.join("home/vcap"), Some(102_000), Some(102_000)).unwrap();
+        std::os::unix::fs::chown(layer.join("home/vcap"), Some(2_000), Some(2_000)).unwrap();
         let shim = Path::new(env!("CARGO_BIN_EXE_volvox-shim"));
         let shims = Shims::new(&folder.path().join("containers"), shim);
         let unique = folder.path().file_name().unwrap().to_str().unwrap();

@@ -156,6 +156,8 @@ pub struct Status {
     pub running: Vec<u32>,
     /// Processes that have ended.
     pub exited: Vec<Exit>,
+    /// What is not as it should be in the container, for the operator's eyes.
+    pub notes: Vec<String>,
 }
 
 /// How a process ended.

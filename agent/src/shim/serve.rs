@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use seccompiler::BpfProgram;
@@ -15,7 +15,7 @@ use super::container::Container;
 use super::lines::Lines;
 use super::logs::{Log, Stream};
 use super::sys::{self, Fork};
-use super::{pipe, process, seccomp};
+use super::{mounts, pipe, process, seccomp};
 use crate::runtime::connection::Connection;
 use crate::runtime::spec::{
     ContainerSpec, EXITS, End, Exit, LOGS, ProcessSpec, Reply, Request, SOCKET, SPEC, Status,
@@ -304,6 +304,7 @@ impl Shim {
             init: if self.init_is_gone { 0 } else { self.container.init },
             running: self.running.keys().copied().collect(),
             exited: self.exited.values().copied().collect(),
+            notes: self.container.notes.clone(),
         }
     }
 
@@ -315,17 +316,7 @@ impl Shim {
         }
         self.container.cgroup.destroy()?;
         self.reap();
-        let root = Path::new("root");
-        if root.exists() {
-            sys::unmount(root)?;
-        }
-        for made in ["root", "upper", "work"].map(PathBuf::from) {
-            match std::fs::remove_dir_all(&made) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
-        }
-        Ok(())
+        mounts::remove(Path::new("."))
     }
 }
 

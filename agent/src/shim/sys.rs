@@ -8,15 +8,15 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr;
 
-/// All the namespaces of a container but the cgroup's, which is entered after its cgroup is.
-pub(crate) const NAMESPACES: i32 = libc::CLONE_NEWPID
-    | libc::CLONE_NEWNS
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWUTS
-    | libc::CLONE_NEWIPC;
+/// The namespaces that a container's first process is born into. Those of mounts and of cgroups it
+/// enters by itself, when its root is mounted and its cgroup is joined.
+pub(crate) const NAMESPACES: i32 =
+    libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWUTS | libc::CLONE_NEWIPC;
+/// The namespaces that it enters by itself.
+pub(crate) const LATER_NAMESPACES: i32 = libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP;
 
 /// Turns the kernel's -1 into the error it stands for.
-fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+pub(crate) fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 

@@ -1,0 +1,124 @@
+//! What a container may use and whose files it sees, tried with real containers. Needs root.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(unreachable_pub, reason = "the fixture is a module of this test alone")]
+
+#[path = "limits/cell.rs"]
+mod cell;
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+
+use cell::{Cell, FIRST_ID, Mounted, PATIENCE, bind, host, process};
+use volvox_agent::runtime::spec::{Access, End};
+
+// Whose files.
+
+#[test]
+fn an_id_on_disk_is_the_same_id_inside() {
+    let Some(cell) = Cell::new("an_id_on_disk_is_the_same_id_inside") else { return };
+    std::fs::write(cell.layer().join("etc/vcaps"), "from the layer\n").unwrap();
+    std::os::unix::fs::chown(cell.layer().join("etc/vcaps"), Some(2_000), Some(2_000)).unwrap();
+    let shared = cell.folder.path().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    std::fs::set_permissions(&shared, PermissionsExt::from_mode(0o777)).unwrap();
+    std::fs::write(shared.join("of-root"), "").unwrap();
+    let mut spec = cell.spec("ids");
+    spec.binds.push(bind(&shared, "/shared", Access::ReadWrite));
+    let script = "
+        stat -c '%u:%g %n' / /etc/passwd /etc/vcaps /home/vcap /usr/bin/env /shared/of-root
+        echo more >> /etc/vcaps && cat /etc/vcaps && stat -c '%u:%g %n' /etc/vcaps
+        touch /shared/by-vcap /home/vcap/new
+        echo x >> /etc/passwd || echo of another
+    ";
+    let mut shim = cell.shims.create(&spec).unwrap();
+    assert_eq!(shim.status().unwrap().notes, [""; 0]);
+    shim.run(process(1, "vcap", script)).unwrap();
+    assert_eq!(shim.wait(1, PATIENCE).unwrap().unwrap().end, End::Status(0));
+    let log = cell.lines(&spec.id);
+    for expected in [
+        "0:0 /",
+        "0:0 /etc/passwd",
+        "2000:2000 /etc/vcaps",
+        "2000:2000 /home/vcap",
+        "0:0 /usr/bin/env",
+        "0:0 /shared/of-root",
+        "from the layer",
+        "more",
+        "of another",
+    ] {
+        assert!(log.lines().any(|line| line == expected), "{expected}\n{log}");
+    }
+    // In a bind its files are what they are inside; in its own part they cannot be taken for
+    // anybody else's.
+    assert_eq!(std::fs::metadata(shared.join("by-vcap")).unwrap().uid(), 2_000);
+    let upper = cell.shims.folder(&spec.id).join("upper");
+    assert_eq!(std::fs::metadata(upper.join("etc/vcaps")).unwrap().uid(), FIRST_ID + 2_000);
+    assert_eq!(std::fs::metadata(upper.join("home/vcap/new")).unwrap().uid(), FIRST_ID + 2_000);
+    let layer = std::fs::read_to_string(cell.layer().join("etc/vcaps")).unwrap();
+    assert_eq!(layer, "from the layer\n");
+}
+
+#[test]
+fn the_upper_of_several_layers_is_seen() {
+    let Some(cell) = Cell::new("the_upper_of_several_layers_is_seen") else { return };
+    let mut spec = cell.spec("layers");
+    // Names that would have to be escaped if they were given to the overlay as they are.
+    for name in ["a:b,c", "d\\e"] {
+        let layer = cell.folder.path().join(name);
+        std::fs::create_dir_all(layer.join("etc")).unwrap();
+        std::fs::write(layer.join("etc/name"), name).unwrap();
+        std::fs::write(layer.join("etc").join(name), "").unwrap();
+        spec.layers.insert(0, layer);
+    }
+    let (exit, log) = cell.script(&spec, "root", "cat /etc/name; echo; ls /etc | tr '\\n' ' '");
+    assert_eq!(exit.end, End::Status(0), "{log}");
+    assert_eq!(log, "d\\e\na:b,c d\\e group name passwd ");
+}
+
+#[test]
+fn a_read_only_bind_is_read_only_with_all_that_is_mounted_in_it() {
+    let Some(cell) = Cell::new("a_read_only_bind_is_read_only") else { return };
+    let shared = cell.folder.path().join("shared");
+    let inner = shared.join("inner");
+    std::fs::create_dir_all(&inner).unwrap();
+    assert!(host("mount", &["-t", "tmpfs", "tmpfs", inner.to_str().unwrap()]));
+    let _mounted = Mounted(inner.clone());
+    let mut spec = cell.spec("read-only");
+    spec.binds.push(bind(&shared, "/ro", Access::ReadOnly));
+    spec.binds.push(bind(&shared, "/rw", Access::ReadWrite));
+    spec.binds.push(bind("/etc/hostname", "/etc/a-file", Access::ReadOnly));
+    let script = "
+        for place in /ro/new /ro/inner/new /etc/a-file; do
+            echo x 2>/dev/null >> $place && echo ALLOWED $place
+        done
+        for place in /rw/new /rw/inner/new; do touch $place || echo refused $place; done
+        while read -r _ _ _ _ place options _; do
+            case $place in
+                /ro*|/rw*|/usr|/etc/a-file) echo $place $options;;
+            esac
+        done < /proc/self/mountinfo
+    ";
+    let (exit, log) = cell.script(&spec, "root", script);
+    assert_eq!(exit.end, End::Status(0), "{log}");
+    assert!(!log.contains("ALLOWED") && !log.contains("refused"), "{log}");
+    for place in ["/ro", "/ro/inner", "/rw", "/rw/inner", "/usr", "/etc/a-file"] {
+        let line = log.lines().find(|line| line.split(' ').next() == Some(place)).unwrap();
+        let kind = if place.starts_with("/rw") { "rw" } else { "ro" };
+        assert!(line.starts_with(&format!("{place} {kind},nosuid,nodev")), "{line}");
+    }
+    assert_eq!(std::fs::metadata(inner.join("new")).unwrap().uid(), 0);
+}
+
+#[test]
+fn a_file_system_without_id_maps_is_mounted_as_it_is_and_told_of() {
+    let Some(cell) = Cell::new("a_file_system_without_id_maps_is_told_of") else { return };
+    let mut spec = cell.spec("plain");
+    spec.binds.push(bind("/proc/sys/kernel", "/kernel", Access::ReadWrite));
+    let mut shim = cell.shims.create(&spec).unwrap();
+    let notes = shim.status().unwrap().notes;
+    assert!(notes.len() == 1 && notes[0].contains("/proc/sys/kernel"), "{notes:?}");
+    let script = "stat -c %u /kernel/panic; old=$(cat /kernel/panic); echo $old > /kernel/panic || echo refused";
+    shim.run(process(1, "root", script)).unwrap();
+    assert_eq!(shim.wait(1, PATIENCE).unwrap().unwrap().end, End::Status(0));
+    let log = cell.lines(&spec.id);
+    assert!(log.lines().any(|it| it == "65534") && log.lines().any(|it| it == "refused"), "{log}");
+}
