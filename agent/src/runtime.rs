@@ -2,6 +2,7 @@
 
 pub mod cgroup;
 pub mod connection;
+mod devices;
 pub mod net;
 pub mod shim;
 pub mod spec;

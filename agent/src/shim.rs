@@ -56,3 +56,13 @@ pub(crate) fn wait_readable(
     sys::poll(&[(fd, libc::POLLIN)], Some(patience.max(std::time::Duration::from_millis(1))))
         .map(drop)
 }
+
+/// A handle on a process that no other process can come to have.
+pub(crate) fn hold_of(pid: i32) -> io::Result<std::os::fd::OwnedFd> {
+    sys::hold_of(pid)
+}
+
+/// Kills the process behind a handle.
+pub(crate) fn kill(handle: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+    sys::signal(handle, libc::SIGKILL)
+}

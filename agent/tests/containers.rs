@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use volvox_agent::runtime::cgroup::Hierarchy;
 use volvox_agent::runtime::shim::{Shim, ShimError, Shims};
 use volvox_agent::runtime::spec::{
     Access, Bind, ContainerSpec, End, Exit, Limits, LogLimits, Output, ProcessSpec,
@@ -72,6 +73,7 @@ impl Cell {
             first_id: 100_000,
             ids: 65_536,
             privileged: false,
+            cgroup: Hierarchy::detect().unwrap(),
             limits: Limits::default(),
             log: LogLimits::default(),
         }

@@ -7,8 +7,12 @@ mod cell;
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
 use cell::{Cell, FIRST_ID, Mounted, PATIENCE, bind, host, process};
-use volvox_agent::runtime::spec::{Access, End};
+use volvox_agent::runtime::cgroup::{Cgroup, Hierarchy};
+use volvox_agent::runtime::spec::{Access, End, Limits};
 
 // Whose files.
 
@@ -121,4 +125,114 @@ fn a_file_system_without_id_maps_is_mounted_as_it_is_and_told_of() {
     assert_eq!(shim.wait(1, PATIENCE).unwrap().unwrap().end, End::Status(0));
     let log = cell.lines(&spec.id);
     assert!(log.lines().any(|it| it == "65534") && log.lines().any(|it| it == "refused"), "{log}");
+}
+
+// Cgroups.
+
+/// The trees that can be tried here: the one that containers use, and the unified one, which has
+/// no controllers beside older ones and keeps from devices and kills all the same.
+fn hierarchies() -> Vec<Hierarchy> {
+    let mut all = vec![Hierarchy::detect().unwrap()];
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let unified = mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let place = fields.next()?;
+        (fields.next()? == "cgroup2").then(|| Hierarchy::Unified(PathBuf::from(place)))
+    });
+    all.extend(unified.filter(|it| *it != all[0]));
+    all
+}
+
+/// A shell of the host that joins a cgroup and then runs a script.
+fn join(cgroup: &Cgroup, script: &str) -> Command {
+    let mut text = String::new();
+    for file in cgroup.join_files() {
+        text += &format!("echo 0 > '{}' || exit 99\n", file.display());
+    }
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(text + script).stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn only_the_devices_that_programs_expect_can_be_opened() {
+    let Some(cell) = Cell::new("only_expected_devices_can_be_opened") else { return };
+    for (nth, hierarchy) in hierarchies().into_iter().enumerate() {
+        let cgroup = Cgroup::new(hierarchy.clone(), &format!("{}-devices{nth}", cell.prefix));
+        cgroup.create(&Limits::default()).unwrap();
+        let script = "
+            for name in null zero full random urandom ptmx; do
+                (: < /dev/$name) 2>&1 || echo refused $name
+            done
+            for device in /dev/kmsg /dev/loop-control /dev/loop0 /dev/mem; do
+                [ -e $device ] && (: < $device) 2>/dev/null && echo ALLOWED $device
+            done
+            mknod $1 b 7 0 2>/dev/null && echo ALLOWED mknod
+            echo done
+        ";
+        let node = cell.folder.path().join("node");
+        let output = join(&cgroup, script).arg("sh").arg(&node).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        cgroup.destroy().unwrap();
+        assert_eq!(said, "done\n", "{hierarchy:?}");
+    }
+}
+
+#[test]
+fn destroying_a_cgroup_ends_everything_in_it_and_nothing_else() {
+    let Some(cell) = Cell::new("destroying_a_cgroup_ends_everything_in_it") else { return };
+    for (nth, hierarchy) in hierarchies().into_iter().enumerate() {
+        let [doomed, spared] = ["doomed", "spared"].map(|name| {
+            let cgroup = Cgroup::new(hierarchy.clone(), &format!("{}-{name}{nth}", cell.prefix));
+            cgroup.create(&Limits::default()).unwrap();
+            cgroup
+        });
+        let start = |cgroup: &Cgroup| {
+            let mut child =
+                join(cgroup, "echo in; exec sleep 1000").stdout(Stdio::piped()).spawn().unwrap();
+            let mut word = [0; 3];
+            std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut word).unwrap();
+            child
+        };
+        let (mut one, mut other) = (start(&doomed), start(&spared));
+        // It is the cgroup that is destroyed here; the shell is our child and stays a zombie,
+        // which a folder does not mind, until it is waited for.
+        doomed.destroy().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&one.wait().unwrap()), Some(9));
+        assert!(other.try_wait().unwrap().is_none(), "{hierarchy:?}");
+        spared.destroy().unwrap();
+        other.wait().unwrap();
+        doomed.destroy().unwrap();
+    }
+}
+
+#[test]
+fn only_a_process_that_lived_through_it_died_for_want_of_memory() {
+    let Some(cell) = Cell::new("only_a_process_that_lived_through_it") else { return };
+    let mut spec = cell.spec("oom");
+    spec.limits.memory_bytes = 32 << 20;
+    let mut shim = cell.shims.create(&spec).unwrap();
+    shim.run(process(1, "vcap", "exec tail /dev/zero")).unwrap();
+    let exit = shim.wait(1, PATIENCE).unwrap().unwrap();
+    assert_eq!((exit.end, exit.out_of_memory), (End::Signal(9), true));
+    shim.run(process(2, "vcap", "kill -9 $$")).unwrap();
+    let exit = shim.wait(2, PATIENCE).unwrap().unwrap();
+    assert_eq!((exit.end, exit.out_of_memory), (End::Signal(9), false));
+}
+
+#[test]
+fn file_systems_in_memory_are_bound_in_files_and_counted_as_memory() {
+    let Some(cell) = Cell::new("file_systems_in_memory_are_bound") else { return };
+    let script = "
+        df --output=itotal /tmp /dev/shm /dev | tail -n 3 | tr -d ' '
+        cd /dev/shm && seq 5000 | xargs touch 2>/dev/null; ls | wc -l
+    ";
+    let mut spec = cell.spec("inodes");
+    let (exit, log) = cell.script(&spec, "vcap", script);
+    assert_eq!(exit.end, End::Status(0), "{log}");
+    // The folder itself is one of them.
+    assert_eq!(log, "65536\n4096\n64\n4095");
+    spec.limits.memory_bytes = 32 << 20;
+    let (exit, _) = cell.script(&spec, "vcap", "exec head -c 64M /dev/zero > /tmp/x");
+    assert_eq!((exit.end, exit.out_of_memory), (End::Signal(9), true));
 }

@@ -12,6 +12,7 @@ use super::cgroup::{Cgroup, Hierarchy};
 use super::connection::Connection;
 use super::spec::{
     ContainerSpec, EXITS, Exit, LOGS, ProcessSpec, Reply, Request, SOCKET, SPEC, Status,
+    is_container_id,
 };
 
 /// How long a shim may take to answer. It does nothing that takes long but destroy.
@@ -74,6 +75,10 @@ impl Shims {
 
     /// Makes a container. It is there when this returns, with no process of its own yet.
     pub fn create(&self, spec: &ContainerSpec) -> Result<Shim, ShimError> {
+        if !is_container_id(&spec.id) {
+            let reason = "that is no name for a container".to_owned();
+            return Err(ShimError::Create { id: spec.id.clone(), reason });
+        }
         let folder = self.folder(&spec.id);
         std::fs::create_dir_all(&self.folder).map_err(doing("make the containers' folder"))?;
         std::fs::create_dir(&folder).map_err(doing(format!("make {}", folder.display())))?;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::sys::{self, Fork};
 use super::{mounts, pipe};
-use crate::runtime::cgroup::{Cgroup, Hierarchy};
+use crate::runtime::cgroup::Cgroup;
 use crate::runtime::spec::ContainerSpec;
 
 /// A container that is there: its first process, and what leads into it.
@@ -25,7 +25,7 @@ pub(crate) struct Container {
 impl Container {
     /// Makes it. When this fails nothing of it runs; the caller removes the folders.
     pub(crate) fn create(spec: &ContainerSpec, folder: &Path) -> io::Result<Self> {
-        let cgroup = Cgroup::new(Hierarchy::detect()?, &spec.id);
+        let cgroup = Cgroup::new(spec.cgroup.clone(), &spec.id);
         cgroup.create(&spec.limits)?;
         mounts::isolate()?;
         let root = folder.join(mounts::ROOT);

@@ -19,6 +19,7 @@ use super::{mounts, pipe, process, seccomp};
 use crate::runtime::connection::Connection;
 use crate::runtime::spec::{
     ContainerSpec, EXITS, End, Exit, LOGS, ProcessSpec, Reply, Request, SOCKET, SPEC, Status,
+    is_container_id,
 };
 
 /// Agents that may be connected: one, and its successor while it is replaced, and a person.
@@ -80,6 +81,8 @@ struct Shim {
 
 struct Process {
     pid: i32,
+    /// How often the kernel had killed in this container for want of memory when it started.
+    oom_kills: u64,
     sources: Vec<Source>,
 }
 
@@ -96,8 +99,7 @@ impl Shim {
         sys::begin_session()?;
         let spec: ContainerSpec = serde_json::from_slice(&std::fs::read(folder.join(SPEC))?)
             .map_err(|error| io::Error::other(format!("read the spec: {error}")))?;
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        if spec.id.is_empty() || spec.id.len() > 63 || !spec.id.chars().all(plain) {
+        if !is_container_id(&spec.id) {
             return Err(io::Error::other(format!("{:?} is no name for a container", spec.id)));
         }
         // A socket's path may have no more than a hundred bytes; from here it has ten.
@@ -183,9 +185,10 @@ impl Shim {
         } else {
             End::Status(libc::WEXITSTATUS(status))
         };
-        let out_of_memory =
-            end == End::Signal(libc::SIGKILL) && self.container.cgroup.is_out_of_memory();
-        let exit = Exit { id, end, out_of_memory, at: now().as_nanos() };
+        let was_killed = end == End::Signal(libc::SIGKILL);
+        let out_of_memory = was_killed && self.container.cgroup.oom_kills() > process.oom_kills;
+        let out_of_disk = false;
+        let exit = Exit { id, end, out_of_memory, out_of_disk, at: now().as_nanos() };
         // On the disk before anybody is told. If the disk does not take it, the agent is told all
         // the same: it may have to ask again after the next start, but it knows now.
         let _ = record(&exit);
@@ -269,6 +272,7 @@ impl Shim {
                 "the container has had {PROCESSES} processes, the limit"
             ));
         }
+        let oom_kills = self.container.cgroup.oom_kills();
         let spawned = process::spawn(&self.container, spec, &self.filters).and_then(|spawned| {
             sys::set_nonblocking(spawned.stdout.as_fd())?;
             sys::set_nonblocking(spawned.stderr.as_fd())?;
@@ -285,7 +289,7 @@ impl Shim {
                 };
                 let sources =
                     vec![source(spawned.stdout, Stream::Out), source(spawned.stderr, Stream::Err)];
-                self.running.insert(spec.id, Process { pid: spawned.pid, sources });
+                self.running.insert(spec.id, Process { pid: spawned.pid, oom_kills, sources });
                 Reply::Done
             }
         }

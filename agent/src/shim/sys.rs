@@ -141,6 +141,14 @@ pub(crate) fn put_in_place(from: BorrowedFd<'_>, to: RawFd) -> io::Result<()> {
     check(unsafe { libc::dup2(from.as_raw_fd(), to) }.into()).map(drop)
 }
 
+/// A handle on a process, by the number that it has now.
+pub(crate) fn hold_of(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is involved.
+    let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    // SAFETY: the kernel has just opened it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).unwrap_or(-1)) })
+}
+
 /// Sends a signal through a handle that cannot name another process.
 pub(crate) fn signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     let nothing = ptr::null::<libc::siginfo_t>();

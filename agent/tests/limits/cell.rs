@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use volvox_agent::runtime::cgroup::Hierarchy;
 use volvox_agent::runtime::shim::Shims;
 use volvox_agent::runtime::spec::{
     Access, Bind, ContainerSpec, Exit, Limits, LogLimits, Output, ProcessSpec,
@@ -83,6 +84,7 @@ impl Cell {
             first_id: FIRST_ID,
             ids: 65_536,
             privileged: false,
+            cgroup: Hierarchy::detect().unwrap(),
             limits: Limits::default(),
             log: LogLimits::default(),
         }
