@@ -3,10 +3,12 @@
 //! async: it sleeps in `poll` until something happens.
 
 mod container;
+mod disk;
 mod lines;
 mod logs;
 mod mounts;
 mod process;
+mod quota;
 mod seccomp;
 mod serve;
 mod sys;

@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use cell::{Cell, FIRST_ID, Mounted, PATIENCE, bind, host, process};
+use cell::{Cell, FIRST_ID, Mounted, PATIENCE, bind, host, process, shims_at, skip};
 use volvox_agent::runtime::cgroup::{Cgroup, Hierarchy};
 use volvox_agent::runtime::spec::{Access, End, Limits};
 
@@ -80,12 +80,12 @@ fn the_upper_of_several_layers_is_seen() {
 
 #[test]
 fn a_read_only_bind_is_read_only_with_all_that_is_mounted_in_it() {
-    let Some(cell) = Cell::new("a_read_only_bind_is_read_only") else { return };
+    let Some(mut cell) = Cell::new("a_read_only_bind_is_read_only") else { return };
     let shared = cell.folder.path().join("shared");
     let inner = shared.join("inner");
     std::fs::create_dir_all(&inner).unwrap();
     assert!(host("mount", &["-t", "tmpfs", "tmpfs", inner.to_str().unwrap()]));
-    let _mounted = Mounted(inner.clone());
+    cell.mounts.push(Mounted(inner.clone()));
     let mut spec = cell.spec("read-only");
     spec.binds.push(bind(&shared, "/ro", Access::ReadOnly));
     spec.binds.push(bind(&shared, "/rw", Access::ReadWrite));
@@ -235,4 +235,66 @@ fn file_systems_in_memory_are_bound_in_files_and_counted_as_memory() {
     spec.limits.memory_bytes = 32 << 20;
     let (exit, _) = cell.script(&spec, "vcap", "exec head -c 64M /dev/zero > /tmp/x");
     assert_eq!((exit.end, exit.out_of_memory), (End::Signal(9), true));
+}
+
+// Disk.
+
+#[test]
+fn who_fills_the_disk_is_stopped() {
+    let Some(cell) = Cell::new("who_fills_the_disk_is_stopped") else { return };
+    let bytes = Limits { disk_bytes: 8 << 20, ..Limits::default() };
+    let inodes = Limits { inodes: 100, ..Limits::default() };
+    for (name, limits, script) in [
+        ("bytes", bytes, "head -c 32M /dev/zero > x || exit 5; exec sleep 1000"),
+        ("inodes", inodes, "seq 200 | xargs touch || exit 5; exec sleep 1000"),
+    ] {
+        let mut spec = cell.spec(name);
+        spec.limits = limits;
+        let (exit, log) = cell.script(&spec, "vcap", script);
+        // Where the machine's file system has quotas the write fails, else the container is ended.
+        let outcome = (exit.end, exit.out_of_disk);
+        assert!(
+            outcome == (End::Signal(9), true) || outcome == (End::Status(5), false),
+            "{name}: {exit:?}\n{log}"
+        );
+    }
+}
+
+#[test]
+fn with_project_quotas_a_write_beyond_the_limit_fails() {
+    const NAME: &str = "with_project_quotas_a_write_beyond_the_limit_fails";
+    let Some(mut cell) = Cell::new(NAME) else { return };
+    let image = cell.folder.path().join("ext4");
+    std::fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
+    let image = image.to_str().unwrap();
+    if !host(
+        "mke2fs",
+        &["-q", "-t", "ext4", "-O", "quota,project", "-E", "quotatype=prjquota", image],
+    ) {
+        return skip(NAME, "no mke2fs that makes project quotas");
+    }
+    let place = cell.folder.path().join("quota");
+    std::fs::create_dir(&place).unwrap();
+    if !host("mount", &["-o", "loop,prjquota", image, place.to_str().unwrap()]) {
+        return skip(NAME, "the kernel mounts no ext4 with project quotas");
+    }
+    cell.mounts.push(Mounted(place.clone()));
+    cell.shims = shims_at(&place);
+    let mut spec = cell.spec("quota");
+    spec.limits.disk_bytes = 8 << 20;
+    spec.limits.inodes = 100;
+    let script = "
+        head -c 32M /dev/zero > x || echo refused bytes
+        rm x; seq 200 | xargs touch 2>/dev/null || echo refused inodes
+    ";
+    let (exit, log) = cell.script(&spec, "vcap", script);
+    assert_eq!((exit.end, exit.out_of_disk), (End::Status(0), false), "{log}");
+    let mut said: Vec<&str> = log.lines().filter(|line| line.starts_with("refused")).collect();
+    said.sort_unstable();
+    assert_eq!(said, ["refused bytes", "refused inodes"], "{log}");
+    // The next one with the same ids has no limit of its predecessor's.
+    spec.limits = Limits::default();
+    let (exit, log) =
+        cell.script(&spec, "vcap", "head -c 32M /dev/zero > x && seq 200 | xargs touch");
+    assert_eq!(exit.end, End::Status(0), "{log}");
 }

@@ -6,6 +6,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use super::disk::Disk;
+use super::mounts::Prepared;
 use super::sys::{self, Fork};
 use super::{mounts, pipe};
 use crate::runtime::cgroup::Cgroup;
@@ -18,6 +20,8 @@ pub(crate) struct Container {
     pub(crate) pidfd: OwnedFd,
     pub(crate) cgroup: Cgroup,
     pub(crate) namespaces: i32,
+    /// What keeps its writes within its limits.
+    pub(crate) disk: Disk,
     /// What is not as it should be, and yet no reason not to run.
     pub(crate) notes: Vec<String>,
 }
@@ -39,14 +43,14 @@ impl Container {
             }
             Fork::Parent(init, pidfd) => {
                 drop((go, say));
-                let made = admit(spec, folder, &cgroup, init).and_then(|notes| {
+                let made = admit(spec, folder, &cgroup, init).and_then(|prepared| {
                     say_go.write_all(b"!")?;
-                    listen(hear).map(|()| notes)
+                    listen(hear).map(|()| prepared)
                 });
                 match made {
-                    Ok(notes) => {
+                    Ok(Prepared { disk, notes }) => {
                         let namespaces = sys::NAMESPACES | sys::LATER_NAMESPACES | user;
-                        Ok(Container { init, pidfd, cgroup, namespaces, notes })
+                        Ok(Container { init, pidfd, cgroup, namespaces, disk, notes })
                     }
                     Err(error) => {
                         let _ = sys::signal(pidfd.as_fd(), libc::SIGKILL);
@@ -62,12 +66,7 @@ impl Container {
 
 /// From outside: gives the first process its ids, its cgroup and its root file system, which is
 /// mounted only now because its layers show the ids of the new user namespace.
-fn admit(
-    spec: &ContainerSpec,
-    folder: &Path,
-    cgroup: &Cgroup,
-    init: i32,
-) -> io::Result<Vec<String>> {
+fn admit(spec: &ContainerSpec, folder: &Path, cgroup: &Cgroup, init: i32) -> io::Result<Prepared> {
     let users = if spec.privileged {
         None
     } else {

@@ -11,6 +11,7 @@ use libc::{
     MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REC, MS_REMOUNT, MS_SLAVE, c_ulong,
 };
 
+use super::disk::Disk;
 use super::sys;
 use super::tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
 use crate::runtime::spec::{Access, Bind, ContainerSpec};
@@ -34,6 +35,15 @@ const UNWRITABLE: [&str; 5] = ["proc/bus", "proc/fs", "proc/irq", "proc/sys", "p
 /// The devices that every program may expect.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
+/// What [`prepare`] has made.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// What keeps the container's writes within its limits.
+    pub(crate) disk: Disk,
+    /// What is not as it should be, and yet no reason not to run.
+    pub(crate) notes: Vec<String>,
+}
+
 /// In the container's folder: where its root file system is mounted.
 pub(crate) const ROOT: &str = "root";
 /// In the container's folder: what it has written.
@@ -55,12 +65,15 @@ pub(crate) fn prepare(
     spec: &ContainerSpec,
     folder: &Path,
     users: Option<BorrowedFd<'_>>,
-) -> io::Result<Vec<String>> {
+) -> io::Result<Prepared> {
     let owner = if users.is_some() { spec.first_id } else { 0 };
     let path = folder.join(ROOT);
     std::fs::create_dir_all(&path)?;
     let upper = own_folder(&folder.join(UPPER), owner)?;
     let work = own_folder(&folder.join(WORK), owner)?;
+    // Before the overlay makes folders of its own in them.
+    let disk = Disk::limit(&spec.limits, &upper, &work, spec.first_id)
+        .map_err(|error| named("limit the disk".to_owned(), &error))?;
     let mut notes = Vec::new();
     let mut layers = Vec::new();
     for source in &spec.layers {
@@ -90,7 +103,7 @@ pub(crate) fn prepare(
             named(format!("bind {from} to {}", bind.target.display()), &error)
         })?;
     }
-    Ok(notes)
+    Ok(Prepared { disk, notes })
 }
 
 /// Undoes [`prepare`]: below the overlay lie its layers, one over the other.

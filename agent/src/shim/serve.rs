@@ -6,12 +6,13 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use seccompiler::BpfProgram;
 use volvox_protocol::time::Timestamp;
 
 use super::container::Container;
+use super::disk::Verdict;
 use super::lines::Lines;
 use super::logs::{Log, Stream};
 use super::sys::{self, Fork};
@@ -68,6 +69,7 @@ pub fn run(folder: &Path) -> io::Result<()> {
 struct Shim {
     container: Container,
     init_is_gone: bool,
+    is_out_of_disk: bool,
     filters: Vec<BpfProgram>,
     log: Log,
     children: OwnedFd,
@@ -114,6 +116,7 @@ impl Shim {
         let shim = Shim {
             container,
             init_is_gone: false,
+            is_out_of_disk: false,
             filters,
             log,
             children,
@@ -134,6 +137,7 @@ impl Shim {
     fn hold(&mut self) -> io::Result<()> {
         loop {
             let ready = self.wait()?;
+            self.check_disk();
             if ready.contains(&self.children.as_raw_fd()) {
                 self.reap();
             }
@@ -158,7 +162,17 @@ impl Shim {
                 if connection.has_output() { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
             waiting.push((connection.as_raw_fd(), wants));
         }
-        sys::poll(&waiting, None)
+        let next = self.container.disk.next_check().filter(|_| !self.init_is_gone);
+        sys::poll(&waiting, next.map(|at| at.saturating_duration_since(Instant::now())))
+    }
+
+    /// Ends a container that has more on disk than it may. Its first process takes all others along.
+    fn check_disk(&mut self) {
+        let is_due = self.container.disk.next_check().is_some_and(|at| at <= Instant::now());
+        if is_due && !self.init_is_gone && self.container.disk.check() == Verdict::Over {
+            self.is_out_of_disk = true;
+            let _ = sys::signal(self.container.pidfd.as_fd(), libc::SIGKILL);
+        }
     }
 
     // Ends.
@@ -187,7 +201,7 @@ impl Shim {
         };
         let was_killed = end == End::Signal(libc::SIGKILL);
         let out_of_memory = was_killed && self.container.cgroup.oom_kills() > process.oom_kills;
-        let out_of_disk = false;
+        let out_of_disk = was_killed && self.is_out_of_disk;
         let exit = Exit { id, end, out_of_memory, out_of_disk, at: now().as_nanos() };
         // On the disk before anybody is told. If the disk does not take it, the agent is told all
         // the same: it may have to ask again after the next start, but it knows now.
@@ -320,7 +334,8 @@ impl Shim {
         }
         self.container.cgroup.destroy()?;
         self.reap();
-        mounts::remove(Path::new("."))
+        mounts::remove(Path::new("."))?;
+        self.container.disk.clear()
     }
 }
 

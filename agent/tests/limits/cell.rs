@@ -45,6 +45,8 @@ pub struct Cell {
     pub folder: tempfile::TempDir,
     pub shims: Shims,
     pub prefix: String,
+    /// What the test has mounted for it.
+    pub mounts: Vec<Mounted>,
 }
 
 impl Cell {
@@ -68,11 +70,10 @@ impl Cell {
         std::fs::write(layer.join("etc/passwd"), passwd).unwrap();
         std::fs::write(layer.join("etc/group"), "root:x:0:\nvcap:x:2000:\n").unwrap();
         std::os::unix::fs::chown(layer.join("home/vcap"), Some(2_000), Some(2_000)).unwrap();
-        let shim = Path::new(env!("CARGO_BIN_EXE_volvox-shim"));
-        let shims = Shims::new(&folder.path().join("containers"), shim);
+        let shims = shims_at(folder.path());
         let unique = folder.path().file_name().unwrap().to_str().unwrap();
         let prefix = unique.trim_start_matches('.').to_owned();
-        Some(Cell { folder, shims, prefix })
+        Some(Cell { folder, shims, prefix, mounts: Vec::new() })
     }
 
     /// A container with the layer of this cell and the programs of the host.
@@ -122,6 +123,7 @@ impl Drop for Cell {
             }
             self.shims.clear(&id).unwrap();
         }
+        self.mounts.clear();
         if std::thread::panicking() {
             return;
         }
@@ -134,6 +136,11 @@ impl Drop for Cell {
             assert!(left.is_none(), "a cgroup is left behind: {left:?}");
         }
     }
+}
+
+/// The containers of a cell that keeps them below this folder.
+pub fn shims_at(folder: &Path) -> Shims {
+    Shims::new(&folder.join("containers"), Path::new(env!("CARGO_BIN_EXE_volvox-shim")))
 }
 
 /// A host folder or file in a container.
