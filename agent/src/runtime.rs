@@ -4,5 +4,7 @@ pub mod cgroup;
 pub mod connection;
 mod devices;
 pub mod net;
+pub mod privilege;
+mod program;
 pub mod shim;
 pub mod spec;

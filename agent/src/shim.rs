@@ -21,9 +21,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub use serve::run;
+pub(crate) use tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
 
 /// The program: `volvox-shim FOLDER`, started by an agent that has put a spec into the folder.
 pub fn main() -> ExitCode {
+    // The kernel named the process after the descriptor that it was run from.
+    let _ = sys::set_name(c"volvox-shim");
     let mut arguments = std::env::args_os().skip(1);
     let (Some(folder), None) = (arguments.next(), arguments.next()) else {
         complain("usage: volvox-shim FOLDER (it is started by volvox-agent, not by hand)");

@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::cgroup::{Cgroup, Hierarchy};
 use super::connection::Connection;
+use super::program::Program;
 use super::spec::{
     ContainerSpec, EXITS, Exit, LOGS, ProcessSpec, Reply, Request, SOCKET, SPEC, Status,
     is_container_id,
@@ -94,7 +96,10 @@ impl Shims {
         let failed = |reason: String| ShimError::Create { id: spec.id.clone(), reason };
         let json = serde_json::to_vec(spec).map_err(|error| failed(error.to_string()))?;
         std::fs::write(folder.join(SPEC), json).map_err(doing("write the spec"))?;
-        let output = Command::new(&self.program)
+        let program = Program::sealed(&self.program)
+            .map_err(|error| failed(format!("start {}: {error}", self.program.display())))?;
+        let output = Command::new(program.path())
+            .arg0("volvox-shim")
             .arg(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

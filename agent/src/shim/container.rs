@@ -20,6 +20,8 @@ pub(crate) struct Container {
     pub(crate) pidfd: OwnedFd,
     pub(crate) cgroup: Cgroup,
     pub(crate) namespaces: i32,
+    /// Whether its root is the host's root.
+    pub(crate) is_privileged: bool,
     /// What keeps its writes within its limits.
     pub(crate) disk: Disk,
     /// What is not as it should be, and yet no reason not to run.
@@ -50,7 +52,16 @@ impl Container {
                 match made {
                     Ok(Prepared { disk, notes }) => {
                         let namespaces = sys::NAMESPACES | sys::LATER_NAMESPACES | user;
-                        Ok(Container { init, pidfd, cgroup, namespaces, disk, notes })
+                        let is_privileged = spec.privileged;
+                        Ok(Container {
+                            init,
+                            pidfd,
+                            cgroup,
+                            namespaces,
+                            is_privileged,
+                            disk,
+                            notes,
+                        })
                     }
                     Err(error) => {
                         let _ = sys::signal(pidfd.as_fd(), libc::SIGKILL);

@@ -102,6 +102,12 @@ pub(crate) fn prctl(option: i32, value: libc::c_ulong) -> io::Result<()> {
     check(unsafe { libc::prctl(option, value, 0, 0, 0) }.into()).map(drop)
 }
 
+/// Sets the name by which this process is listed.
+pub(crate) fn set_name(name: &CStr) -> io::Result<()> {
+    // SAFETY: the text ends with a zero and lives through the call.
+    check(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) }.into()).map(drop)
+}
+
 /// Becomes this user with these groups only. What is left of capabilities is the kernel's rule.
 pub(crate) fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     // SAFETY: the list has the length that is named. The raw calls change this thread only, which

@@ -3,7 +3,8 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use volvox_agent::runtime::cgroup::Hierarchy;
 use volvox_agent::runtime::shim::Shims;
@@ -13,8 +14,8 @@ use volvox_agent::runtime::spec::{
 
 /// How long anything may take before a test has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// The first of a container's ids on the host.
-pub const FIRST_ID: u32 = 300_000;
+/// Ids that a container has.
+const IDS: u32 = 65_536;
 
 /// Says that a test could not run here, and why.
 pub fn skip(name: &str, why: &str) {
@@ -29,6 +30,15 @@ pub fn skip(name: &str, why: &str) {
 /// Runs a program of the host. False when it failed or is not there.
 pub fn host(program: &str, arguments: &[&str]) -> bool {
     Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
+}
+
+/// Waits for something to become true, not for ever.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        std::thread::yield_now();
+    }
 }
 
 /// A mount of the host's that goes with this value.
@@ -82,8 +92,8 @@ impl Cell {
             id: format!("{}-{name}", self.prefix),
             layers: vec![self.layer()],
             binds: vec![bind("/usr", "/usr", Access::ReadOnly)],
-            first_id: FIRST_ID,
-            ids: 65_536,
+            first_id: first_id(),
+            ids: IDS,
             privileged: false,
             cgroup: Hierarchy::detect().unwrap(),
             limits: Limits::default(),
@@ -141,6 +151,14 @@ impl Drop for Cell {
 /// The containers of a cell that keeps them below this folder.
 pub fn shims_at(folder: &Path) -> Shims {
     Shims::new(&folder.join("containers"), Path::new(env!("CARGO_BIN_EXE_volvox-shim")))
+}
+
+/// The first of the ids of a new container. No two have the same, since a disk quota goes by it,
+/// nor have those of a second copy of this program.
+fn first_id() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let nth = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
+    (16 + nth % 60_000) * IDS
 }
 
 /// A host folder or file in a container.
