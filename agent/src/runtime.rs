@@ -10,6 +10,7 @@ pub mod fake;
 pub mod files;
 pub mod log_reader;
 pub mod net;
+pub mod privilege;
 pub mod shim;
 pub mod spec;
 pub mod transfer;
