@@ -3,13 +3,16 @@
 //! async: it sleeps in `poll` until something happens.
 
 mod container;
+pub(crate) mod exits;
 mod lines;
 mod logs;
 mod mounts;
+mod output;
 mod process;
 mod seccomp;
 mod serve;
 mod sys;
+mod terminal;
 mod user;
 
 use std::fs::File;
@@ -17,6 +20,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::runtime::shim::Wants;
 pub use serve::run;
 
 /// The program: `volvox-shim FOLDER`, started by an agent that has put a spec into the folder.
@@ -47,11 +51,15 @@ fn pipe() -> io::Result<(File, File)> {
     Ok((File::from(out), File::from(into)))
 }
 
-/// Waits until something can be read here, for so long.
-pub(crate) fn wait_readable(
+/// Waits until something can be read here, or written, for so long.
+pub(crate) fn wait_ready(
     fd: std::os::fd::RawFd,
+    wants: Wants,
     patience: std::time::Duration,
 ) -> io::Result<()> {
-    sys::poll(&[(fd, libc::POLLIN)], Some(patience.max(std::time::Duration::from_millis(1))))
-        .map(drop)
+    let events = match wants {
+        Wants::Read => libc::POLLIN,
+        Wants::Both => libc::POLLIN | libc::POLLOUT,
+    };
+    sys::poll(&[(fd, events)], Some(patience.max(std::time::Duration::from_millis(1)))).map(drop)
 }
