@@ -3,6 +3,7 @@
 pub mod cgroup;
 pub mod connection;
 mod devices;
+pub mod image_mount;
 pub mod net;
 pub mod privilege;
 mod program;
