@@ -9,6 +9,7 @@ pub mod dependency;
 mod devices;
 pub mod fake;
 pub mod files;
+pub mod image_mount;
 pub mod log_reader;
 pub mod net;
 pub mod privilege;

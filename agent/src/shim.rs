@@ -25,6 +25,7 @@ use std::process::ExitCode;
 
 use crate::runtime::shim::Wants;
 pub use serve::run;
+pub(crate) use sys::{hold_of, mount, signal, unmount};
 pub(crate) use tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
 
 /// The program: `volvox-shim FOLDER`, started by an agent that has put a spec into the folder.
@@ -68,14 +69,4 @@ pub(crate) fn wait_ready(
         Wants::Both => libc::POLLIN | libc::POLLOUT,
     };
     sys::poll(&[(fd, events)], Some(patience.max(std::time::Duration::from_millis(1)))).map(drop)
-}
-
-/// A handle on a process that no other process can come to have.
-pub(crate) fn hold_of(pid: i32) -> io::Result<std::os::fd::OwnedFd> {
-    sys::hold_of(pid)
-}
-
-/// Kills the process behind a handle.
-pub(crate) fn kill(handle: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
-    sys::signal(handle, libc::SIGKILL)
 }
