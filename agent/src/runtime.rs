@@ -11,6 +11,7 @@ pub mod fake;
 pub mod files;
 pub mod image_mount;
 pub mod log_reader;
+pub mod machine;
 pub mod net;
 pub mod privilege;
 mod program;

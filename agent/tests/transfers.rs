@@ -97,6 +97,7 @@ impl Cell {
             first_id: IDS.first,
             ids: IDS.count,
             privileged: false,
+            cgroup: volvox_agent::runtime::cgroup::Hierarchy::detect().unwrap(),
             limits: Limits::default(),
             log: LogLimits::default(),
         };
@@ -131,6 +132,7 @@ impl Cell {
             user: user.into(),
             nofile: None,
             source: "APP".into(),
+            terminal: None,
             output: Output::Log,
         })
         .unwrap();

@@ -177,7 +177,7 @@ impl Held {
 }
 
 /// One container, as the rep and people see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerView {
     /// Its state.
     #[serde(flatten)]

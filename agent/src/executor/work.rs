@@ -11,6 +11,7 @@ use volvox_protocol::definition::{CachedDependency, LrpDefinition};
 use volvox_protocol::egress::SecurityGroupRule;
 use volvox_protocol::id::{Domain, InstanceGuid, TaskGuid};
 use volvox_protocol::task::TaskDefinition;
+use volvox_protocol::validate::Valid;
 
 use super::environment::{
     ContainerFacts, ContainerLimits, Identity, LimitFacts, LimitSettings, Owner as LimitOwner,
@@ -88,6 +89,15 @@ pub struct Plan {
 }
 
 impl Work {
+    /// Says which rules the definition breaks, if any.
+    pub fn validate(&self) -> Result<(), String> {
+        let checked = match self {
+            Work::Lrp(it) => Valid::new(LrpDefinition::clone(it)).map(drop),
+            Work::Task(it) => Valid::new(TaskDefinition::clone(it)).map(drop),
+        };
+        checked.map_err(|problems| problems.to_string())
+    }
+
     /// What it takes of the cell.
     pub fn resources(&self) -> ContainerResources {
         let (memory_mb, disk_mb) = match self {

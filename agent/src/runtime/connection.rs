@@ -2,7 +2,7 @@
 //! it, reads and writes with.
 
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use serde::Serialize;
@@ -113,6 +113,12 @@ fn give_back(buffer: &mut Vec<u8>) {
     const KEPT: usize = 16 << 10;
     if buffer.is_empty() && buffer.capacity() > KEPT {
         *buffer = Vec::new();
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 

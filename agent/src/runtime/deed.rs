@@ -8,7 +8,8 @@ use std::time::Duration;
 use volvox_protocol::action::{DownloadAction, EnvironmentVariable, RunAction, UploadAction};
 use volvox_protocol::definition::Check;
 
-use crate::executor::steps::{LogStream, Output, StepId, StepSignal};
+pub use super::spec::LogLine;
+use crate::executor::steps::{Output, StepId, StepSignal};
 use crate::executor::work::Plan;
 
 /// One thing to do for one container.
@@ -80,15 +81,4 @@ pub struct ProcessOrder {
     pub output: Output,
     /// The source of its log lines.
     pub source: String,
-}
-
-/// A line for a container's log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogLine {
-    /// Its source.
-    pub source: String,
-    /// On which stream.
-    pub stream: LogStream,
-    /// The line, without its end.
-    pub text: String,
 }

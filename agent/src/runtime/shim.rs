@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -140,6 +140,12 @@ impl Shims {
         Ok(Terminal { shim, process })
     }
 
+    /// What a container was made from, if that can be read.
+    pub fn spec(&self, id: &str) -> Option<ContainerSpec> {
+        let bytes = std::fs::read(self.folder(id).join(SPEC)).ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
     /// All containers that have a folder, by name.
     pub fn list(&self) -> Result<Vec<String>, ShimError> {
         let entries = match std::fs::read_dir(&self.folder) {
@@ -191,6 +197,11 @@ impl Shim {
     /// The container's name.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Hands the conversation over, with the ends of processes that were heard on the way.
+    pub fn into_connection(self) -> (Connection, Vec<Exit>) {
+        (self.connection, self.exits.into_values().collect())
     }
 
     /// Runs a process.
@@ -362,6 +373,12 @@ impl Terminal {
             }
             self.shim.listen(left)?;
         }
+    }
+}
+
+impl AsFd for Terminal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shim.connection.as_fd()
     }
 }
 

@@ -7,6 +7,8 @@ use volvox_protocol::action::{DownloadAction, RunAction, UploadAction};
 use volvox_protocol::container::RunResult;
 use volvox_protocol::definition::Check;
 
+pub use crate::runtime::spec::LogStream;
+
 /// One thing that the tree started. Every start has a new one, a monitor's second run too, so that
 /// what comes late cannot be taken for something newer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -220,13 +222,4 @@ pub enum StepSignal {
     Term,
     /// SIGKILL.
     Kill,
-}
-
-/// A stream of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LogStream {
-    /// Standard output.
-    Out,
-    /// Standard error.
-    Err,
 }
