@@ -20,6 +20,7 @@ use volvox_agent::image::rootfs::{HostRoot, RootfsConfig};
 use volvox_agent::runtime::machine::{Machine, MachineConfig};
 use volvox_agent::runtime::net::netlink::Socket;
 use volvox_agent::runtime::net::{NetworkConfig, link};
+use volvox_agent::runtime::shim::Shims;
 use volvox_agent::runtime::spec::LogLimits;
 use volvox_agent::runtime::transfer::TransferConfig;
 use volvox_protocol::action::{Action, RunAction};
@@ -175,19 +176,28 @@ impl Cell {
 
     /// The lines of a container's log: source and text.
     pub(crate) fn log(&self, guid: &ContainerGuid) -> String {
+        self.log_is_written(guid);
         let path = self.container_folder(guid).join("logs/0.log");
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let lines = text.lines().map(|line| line.splitn(3, ' ').nth(2).unwrap_or_default());
         lines.collect::<Vec<_>>().join("\n")
     }
 
+    fn shims(&self) -> Shims {
+        Shims::new(&self.config.state.join("containers"), &self.config.shim)
+    }
+
+    /// Waits until the shim has written all lines that it was given: who asks later is answered
+    /// later.
+    fn log_is_written(&self, guid: &ContainerGuid) {
+        if let Ok(mut shim) = self.shims().attach(guid.as_str()) {
+            shim.status().unwrap();
+        }
+    }
+
     /// The pid of a container's first process, and of its shim.
     pub(crate) fn pids(&self, guid: &ContainerGuid) -> (i32, i32) {
-        let shims = volvox_agent::runtime::shim::Shims::new(
-            &self.config.state.join("containers"),
-            &self.config.shim,
-        );
-        let init = shims.attach(guid.as_str()).unwrap().status().unwrap().init;
+        let init = self.shims().attach(guid.as_str()).unwrap().status().unwrap().init;
         let stat = std::fs::read_to_string(format!("/proc/{init}/stat")).unwrap();
         let after = stat.rsplit(')').next().unwrap();
         (init, after.split_whitespace().nth(1).unwrap().parse().unwrap())
@@ -302,7 +312,7 @@ pub(crate) fn lrp(action: Action) -> LrpDefinition {
         action: Some(action),
         memory_mb: 64,
         disk_mb: 64,
-        cpu_weight: 10,
+        cpu_weight: 100,
         log_source: "LRP".to_owned(),
         ..LrpDefinition::default()
     }
@@ -312,7 +322,7 @@ pub(crate) fn lrp(action: Action) -> LrpDefinition {
 pub(crate) fn web() -> Action {
     let script = r#"
         use IO::Socket::INET;
-        my $s = IO::Socket::INET->new(Listen => 16, LocalPort => 8080, ReuseAddr => 1) or die "$!";
+        my $s = IO::Socket::INET->new(Listen => 128, LocalPort => 8080, ReuseAddr => 1) or die "$!";
         print "listening\n"; $| = 1;
         while (my $c = $s->accept) {
             while (my $l = <$c>) { last if $l =~ /^\r?\n$/ }
