@@ -108,16 +108,9 @@ impl Cell {
     fn serve(&self, name: &str, text: &str) -> String {
         std::fs::write(self.at(name), text).unwrap();
         let archive = self.at("served").join(name);
-        let tar = std::process::Command::new("tar")
-            .args([
-                "-czf",
-                archive.to_str().unwrap(),
-                "-C",
-                self.folder.path().to_str().unwrap(),
-                name,
-            ])
-            .status();
-        assert!(tar.unwrap().success());
+        let (archive_path, folder) =
+            (archive.to_str().unwrap(), self.folder.path().to_str().unwrap());
+        run("tar", &["-czf", archive_path, "-C", folder, name]);
         format!("file://{}", archive.display())
     }
 
@@ -207,6 +200,39 @@ fn files_go_into_a_running_container_and_come_out_of_it() {
     server.join().unwrap();
     drop(files);
     shim.destroy().unwrap();
+}
+
+/// Runs a program of the machine, which must succeed.
+fn run(program: &str, args: &[&str]) {
+    let status = std::process::Command::new(program).args(args).status().unwrap();
+    assert!(status.success(), "{program} {args:?}");
+}
+
+#[test]
+fn a_download_that_does_not_fit_is_refused_before_the_disk_is_full() {
+    if cannot_run("a_download_that_does_not_fit_is_refused_before_the_disk_is_full") {
+        return;
+    }
+    let cell = Cell::new();
+    let root = cell.at("small");
+    std::fs::create_dir(&root).unwrap();
+    let from = cell.serve("big", &"x".repeat(200_000));
+    let (to, user) = ("/".into(), "0".into());
+    let action = DownloadAction { from, to, user, ..DownloadAction::default() };
+    // The mount is in a namespace of the thread's own and goes with it.
+    let outcome = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+            run("mount", &["--make-rprivate", "/"]);
+            run("mount", &["-t", "tmpfs", "-o", "size=64k", "small", root.to_str().unwrap()]);
+            let files = ContainerFiles::of_folder(&root, IDS).unwrap();
+            let outcome = download(&action, &cell.transfers, &files, &Cancel::new());
+            (outcome, std::fs::read_dir(&root).unwrap().count())
+        });
+        thread.join().unwrap()
+    });
+    let (Err(TransferFailure::Copy(reason)), 0) = outcome else { panic!("{outcome:?}") };
+    assert!(reason.contains("limit total_bytes: at most 65536"), "{reason}");
 }
 
 #[test]

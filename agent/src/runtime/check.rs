@@ -25,6 +25,8 @@ use crate::image::cancel::Cancel;
 
 /// Bytes of an answer's status line and headers, of all answers before the last too.
 const HEAD_BYTES: usize = 64 << 10;
+/// What an answer begins with.
+const VERSION: &[u8] = b"HTTP/1.";
 /// How many redirects are followed, as Diego's client does.
 const REDIRECTS: usize = 10;
 /// How often somebody who waits for a connection looks whether he is to stop.
@@ -170,12 +172,16 @@ impl Call<'_> {
         let mut buffer = [0; 4096];
         loop {
             let left = self.left()?;
+            let before = answer.len();
             match stream.set_read_timeout(Some(left)).and_then(|()| stream.read(&mut buffer)) {
                 Ok(0) => return Err(NO_ANSWER),
                 Ok(read) => answer.extend_from_slice(&buffer[..read]),
                 Err(error) => go_on(&error)?,
             }
-            if let Some(head) = Head::parse(&answer)? {
+            // Only where something is to be seen: an answer that drips must not have us read it
+            // from the start for each byte.
+            let is_new = before < VERSION.len() || ends_head(&answer[before.saturating_sub(2)..]);
+            if is_new && let Some(head) = Head::parse(&answer)? {
                 return Ok(head);
             }
             if answer.len() > HEAD_BYTES {
@@ -193,6 +199,11 @@ fn go_on(error: &io::Error) -> Result<(), Broken> {
     }
 }
 
+/// Whether an empty line is in there, after the end of another.
+fn ends_head(bytes: &[u8]) -> bool {
+    bytes.windows(2).any(|it| it == b"\n\n") || bytes.windows(3).any(|it| it == b"\n\r\n")
+}
+
 /// What of an answer counts.
 #[derive(Debug, PartialEq, Eq)]
 struct Head {
@@ -205,8 +216,7 @@ impl Head {
     fn parse(mut bytes: &[u8]) -> Result<Option<Head>, Broken> {
         loop {
             // What cannot become HTTP need not be waited for.
-            let start = b"HTTP/1.".iter().zip(bytes);
-            if start.clone().any(|(wanted, given)| wanted != given) {
+            if VERSION.iter().zip(bytes).any(|(wanted, given)| wanted != given) {
                 return Err(NO_ANSWER);
             }
             let Some((head, after)) = split_head(bytes) else { return Ok(None) };

@@ -148,7 +148,8 @@ impl LogReader {
             self.gaps += 1;
             (current.begins, current.offset) = (None, 0);
         }
-        let mut buffer = vec![0; *room];
+        let ahead = current.file.metadata()?.len().saturating_sub(current.offset);
+        let mut buffer = vec![0; usize::try_from(ahead).unwrap_or(*room).min(*room)];
         let read = read_at(&current.file, &mut buffer, current.offset)?;
         let Some(end) = buffer[..read].iter().rposition(|byte| *byte == b'\n') else {
             if read == READ_BYTES {

@@ -223,6 +223,21 @@ fn answers_without_end_are_left() {
 }
 
 #[test]
+fn an_answer_may_come_in_any_pieces() {
+    for whole in ["HTTP/1.1 200 OK\r\na: b\r\n\r\n", "HTTP/1.1 100 C\r\n\r\nHTTP/1.0 200\n\n"] {
+        let (port, _requests) = server(move |_, mut stream| {
+            stream.set_nodelay(true).unwrap();
+            for byte in whole.bytes() {
+                let _ = stream.write_all(&[byte]);
+            }
+            // Open until the other side has understood.
+            let _ = stream.read(&mut [0]);
+        });
+        assert_eq!(http(port, "/", SURELY), CheckOutcome::Passed, "{whole:?}");
+    }
+}
+
+#[test]
 fn the_request_is_diegos_and_cannot_be_forged() {
     let (port, requests) = says("HTTP/1.1 200 OK\r\n\r\n");
     for (path, line) in [

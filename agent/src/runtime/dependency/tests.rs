@@ -119,6 +119,10 @@ fn one_failure_ends_them_all() {
         assert_eq!(error.to_string(), "failed to download cached artifacts");
         let failed = lines.iter().find(|it| it.text == "Downloading bad failed").unwrap();
         assert_eq!(failed.stream, LogStream::Err);
+        // Left to itself it would have been tried a second time.
+        silent.set_nonblocking(true).unwrap();
+        let tries = std::iter::from_fn(|| silent.accept().ok()).count();
+        assert!(tries <= 1, "the other went on");
     }
     assert_eq!(cell.transfers.layers().remove_unused().unwrap(), 0, "nothing was unpacked");
 }

@@ -84,17 +84,23 @@ type Outcome = Result<Transferred, TransferFailure>;
 
 /// Answers one request after the other with these heads; gives the requests' heads and bodies.
 fn server(heads: &[&'static str]) -> (String, mpsc::Receiver<(String, Vec<u8>)>) {
+    serve_all(heads.iter().map(|head| (*head, Vec::new())).collect())
+}
+
+/// As [`server`], with bodies.
+fn serve_all(answers: Vec<(&'static str, Vec<u8>)>) -> (String, mpsc::Receiver<(String, Vec<u8>)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/up", listener.local_addr().unwrap());
     let (sender, requests) = mpsc::channel();
-    let heads = heads.to_vec();
     std::thread::spawn(move || {
-        for head in heads {
+        for (head, body) in answers {
             let stream = listener.accept().unwrap().0;
             sender.send(request(&stream)).unwrap();
-            let answer =
-                format!("HTTP/1.1 {head}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-            (&stream).write_all(answer.as_bytes()).unwrap();
+            let length = body.len();
+            let head = format!("HTTP/1.1 {head}\r\ncontent-length: {length}\r\n");
+            let end = "connection: close\r\n\r\n";
+            let answer = [head.as_bytes(), end.as_bytes(), &body].concat();
+            (&stream).write_all(&answer).unwrap();
         }
     });
     (url, requests)
@@ -135,6 +141,24 @@ fn archives_of_each_kind_are_unpacked_for_their_user() {
     assert!(matches!(keyed(), Ok(Transferred::Bytes(_))));
     assert_eq!(keyed(), Ok(Transferred::FromCache));
     assert_eq!(std::fs::read(cell.at("root/home/vcap/bin/app")).unwrap(), b"run");
+}
+
+#[test]
+fn a_download_by_http_is_kept_as_the_server_says() {
+    let cell = Cell::new();
+    let tar = archive(&[Tar::file("a", b"x")]);
+    let (url, requests) = serve_all(vec![
+        ("503 Busy", Vec::new()),
+        ("200 OK\r\netag: \"1\"", tar.clone()),
+        ("304 Not Modified", Vec::new()),
+        ("404 Not Found", Vec::new()),
+    ]);
+    let keyed = || cell.download(|it| (it.from, it.cache_key) = (url.clone(), "k".into()));
+    assert_eq!(keyed(), Ok(Transferred::Bytes(tar.len() as u64)), "at the second try");
+    assert_eq!(keyed(), Ok(Transferred::FromCache));
+    assert_eq!(keyed(), Err(TransferFailure::Fetch), "it is no longer there");
+    let asked: Vec<_> = requests.iter().map(|(head, _)| head.contains("if-none-match")).collect();
+    assert_eq!(asked, [false, false, true, true]);
 }
 
 #[test]
