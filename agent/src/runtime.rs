@@ -7,5 +7,6 @@ pub mod image_mount;
 pub mod net;
 pub mod privilege;
 mod program;
+pub(crate) mod remove;
 pub mod shim;
 pub mod spec;

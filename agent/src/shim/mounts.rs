@@ -14,6 +14,7 @@ use libc::{
 use super::disk::Disk;
 use super::sys;
 use super::tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
+use crate::runtime::remove::remove_all;
 use crate::runtime::spec::{Access, Bind, ContainerSpec};
 
 /// Kernel files that tell of the host or could be turned against it: they read as empty.
@@ -90,7 +91,9 @@ pub(crate) fn prepare(
     // By descriptor: no name needs escaping, and no number of layers exceeds a page of options.
     let lower: Vec<String> = layers.iter().map(|it| by_descriptor(it.as_fd())).collect();
     let options = format!(
-        "lowerdir={},upperdir={},workdir={}",
+        // Volatile: what is written here ends with the container, so nothing waits for the disk,
+        // and neither a sync inside nor the unmounting writes out the host's whole file system.
+        "volatile,lowerdir={},upperdir={},workdir={}",
         lower.join(":"),
         by_descriptor(upper.as_fd()),
         by_descriptor(work.as_fd()),
@@ -117,13 +120,7 @@ pub(crate) fn remove(folder: &Path) -> io::Result<()> {
             Err(error) => return Err(error),
         }
     }
-    for made in [ROOT, UPPER, WORK] {
-        match std::fs::remove_dir_all(folder.join(made)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-    }
-    Ok(())
+    [ROOT, UPPER, WORK].iter().try_for_each(|made| remove_all(&folder.join(made)))
 }
 
 fn named(doing: String, error: &io::Error) -> io::Error {
