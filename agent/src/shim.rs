@@ -4,22 +4,26 @@
 
 mod container;
 mod disk;
+pub(crate) mod exits;
 mod lines;
-mod logs;
+pub(crate) mod logs;
 mod mounts;
+mod output;
 mod process;
 mod quota;
 mod seccomp;
 mod serve;
 mod sys;
+mod terminal;
 mod tree;
-mod user;
+pub(crate) mod user;
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::runtime::shim::Wants;
 pub use serve::run;
 pub(crate) use sys::{hold_of, mount, signal, unmount};
 pub(crate) use tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
@@ -54,11 +58,15 @@ fn pipe() -> io::Result<(File, File)> {
     Ok((File::from(out), File::from(into)))
 }
 
-/// Waits until something can be read here, for so long.
-pub(crate) fn wait_readable(
+/// Waits until something can be read here, or written, for so long.
+pub(crate) fn wait_ready(
     fd: std::os::fd::RawFd,
+    wants: Wants,
     patience: std::time::Duration,
 ) -> io::Result<()> {
-    sys::poll(&[(fd, libc::POLLIN)], Some(patience.max(std::time::Duration::from_millis(1))))
-        .map(drop)
+    let events = match wants {
+        Wants::Read => libc::POLLIN,
+        Wants::Both => libc::POLLIN | libc::POLLOUT,
+    };
+    sys::poll(&[(fd, events)], Some(patience.max(std::time::Duration::from_millis(1)))).map(drop)
 }

@@ -12,8 +12,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use cell::{Cell, Mounted, PATIENCE, bind, host, process, shims_at, skip, until};
+use volvox_agent::image::rootfs::FileSystem;
 use volvox_agent::runtime::cgroup::{Cgroup, Hierarchy};
-use volvox_agent::runtime::image_mount::{self, ImageKind, ImageMountError};
+use volvox_agent::runtime::image_mount::{self, ImageMountError};
 use volvox_agent::runtime::shim::Shims;
 use volvox_agent::runtime::spec::{Access, End, Limits, ProcessSpec};
 
@@ -406,7 +407,7 @@ fn the_shims_program_cannot_be_written_to_from_where_it_runs() {
 #[test]
 fn an_image_is_mounted_once_and_serves_as_a_layer() {
     const NAME: &str = "an_image_is_mounted_once_and_serves_as_a_layer";
-    for kind in [ImageKind::Squashfs, ImageKind::Erofs] {
+    for kind in [FileSystem::Squashfs, FileSystem::Erofs] {
         let Some(mut cell) = Cell::new(NAME) else { return };
         let kernel = std::fs::read_to_string("/proc/filesystems").unwrap();
         if !kernel.lines().any(|line| line.trim() == kind.name()) {
@@ -419,10 +420,10 @@ fn an_image_is_mounted_once_and_serves_as_a_layer() {
         for image in [&one, &other] {
             let [image, layer] = [image, &layer].map(|it| it.to_str().unwrap());
             all_made &= match kind {
-                ImageKind::Squashfs => {
+                FileSystem::Squashfs => {
                     host("mksquashfs", &[layer, image, "-quiet", "-no-progress"])
                 }
-                ImageKind::Erofs => host("mkfs.erofs", &["--quiet", image, layer]),
+                FileSystem::Erofs => host("mkfs.erofs", &["--quiet", image, layer]),
             };
         }
         if !all_made {

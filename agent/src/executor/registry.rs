@@ -18,6 +18,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use volvox_protocol::cell::CellCapacity;
 use volvox_protocol::container::{ContainerState, RunResult};
 use volvox_protocol::time::Timestamp;
@@ -89,7 +90,8 @@ pub enum Effect {
 }
 
 /// What the rep is told. It names the container; the rep reads it afresh before it acts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ContainerEvent {
     /// Room is set aside.
     Reserved(ContainerGuid),
@@ -97,6 +99,17 @@ pub enum ContainerEvent {
     Running(ContainerGuid),
     /// It has ended.
     Completed(ContainerGuid),
+}
+
+impl ContainerEvent {
+    /// The container that it is about.
+    pub fn guid(&self) -> &ContainerGuid {
+        match self {
+            ContainerEvent::Reserved(guid)
+            | ContainerEvent::Running(guid)
+            | ContainerEvent::Completed(guid) => guid,
+        }
+    }
 }
 
 /// Why a container left the registry.

@@ -9,24 +9,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// The kinds of images that can be mounted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ImageKind {
-    /// squashfs.
-    Squashfs,
-    /// erofs.
-    Erofs,
-}
-
-impl ImageKind {
-    /// The kernel's name for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            ImageKind::Squashfs => "squashfs",
-            ImageKind::Erofs => "erofs",
-        }
-    }
-}
+use crate::image::rootfs::FileSystem;
 
 /// Why an image is not mounted. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +34,7 @@ fn doing(what: &str, path: &Path) -> impl FnOnce(io::Error) -> ImageMountError {
 
 /// Has `image` mounted at the folder `mount_at`, which is made if it is missing. When it is mounted
 /// there already, nothing happens.
-pub fn mounted(image: &Path, kind: ImageKind, mount_at: &Path) -> Result<(), ImageMountError> {
+pub fn mounted(image: &Path, kind: FileSystem, mount_at: &Path) -> Result<(), ImageMountError> {
     std::fs::create_dir_all(mount_at).map_err(doing("make", mount_at))?;
     // Two that want something mounted in the same folder take turns. The image cannot be locked
     // for that: the loop device would hold the lock for as long as it is there.

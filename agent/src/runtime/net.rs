@@ -176,6 +176,11 @@ impl Network {
         Ok(())
     }
 
+    /// How a container is attached, if it is.
+    pub fn attached_of(&self, container: &str) -> Option<Attached> {
+        self.held.get(container).map(|held| self.attached(held))
+    }
+
     /// After a restart: which of the known containers are attached, as the kernel tells it. What is
     /// attached and not known is removed, as is what is known but lost its interface.
     pub fn recover(&mut self, known: &BTreeSet<String>) -> Result<Recovered, NetError> {

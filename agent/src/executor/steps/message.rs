@@ -7,6 +7,8 @@ use volvox_protocol::action::{DownloadAction, RunAction, UploadAction};
 use volvox_protocol::container::RunResult;
 use volvox_protocol::definition::Check;
 
+pub use crate::runtime::spec::LogStream;
+
 /// One thing that the tree started. Every start has a new one, a monitor's second run too, so that
 /// what comes late cannot be taken for something newer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -66,6 +68,8 @@ pub struct Exit {
     pub status: i32,
     /// Whether the kernel ended something in the container because memory ran out.
     pub out_of_memory: bool,
+    /// Whether everything in the container was ended because it had used up its disk.
+    pub out_of_disk: bool,
     /// What it printed, for [`Output::Capture`]; else empty.
     pub output: String,
 }
@@ -218,13 +222,4 @@ pub enum StepSignal {
     Term,
     /// SIGKILL.
     Kill,
-}
-
-/// A stream of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LogStream {
-    /// Standard output.
-    Out,
-    /// Standard error.
-    Err,
 }

@@ -1,0 +1,89 @@
+//! The command line of `volvox-agent`: run the agent, and look after its containers by hand.
+
+mod container;
+mod terminal;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Config;
+use crate::run;
+
+/// The agent of a Volvox cell: it runs containers on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "volvox-agent", version, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  volvox-agent run                                    all defaults: state in /var/lib/volvox/agent
+  volvox-agent --config agent.toml run
+  volvox-agent container start --name web --port 8080 -- python3 -m http.server 8080
+  volvox-agent container list
+  volvox-agent container logs web --follow
+  volvox-agent container exec web -- sh
+  volvox-agent container delete web
+  volvox-agent clean                                  remove all containers and the network
+
+Containers need root. Logging goes to stderr; VOLVOX_LOG sets its level (error, warn, info, debug).";
+
+/// What every command knows.
+#[derive(Debug, Args)]
+struct Common {
+    /// The configuration file (TOML); without one, the defaults.
+    #[arg(long, global = true)]
+    config: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the agent. Stopping it, in whatever way, stops no container.
+    Run,
+    /// Remove every container, the network and the mounts of a cell whose agent does not run.
+    ///
+    /// Layers and downloads stay in the state folder.
+    Clean,
+    /// Look after the containers of the agent that runs on this machine: for debugging.
+    #[command(subcommand)]
+    Container(container::Command),
+}
+
+/// The program.
+pub fn main() -> ExitCode {
+    let Arguments { common, command } = Arguments::parse();
+    let level = if matches!(command, Command::Run) { "info" } else { "warn" };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("VOLVOX_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let result = Config::read(common.config.as_deref()).and_then(|config| match command {
+        Command::Run => run::run(&config).map(|()| ExitCode::SUCCESS),
+        Command::Clean => run::clean(&config).map(|containers| {
+            say(&format!("removed {containers} containers, the network and the mounts"));
+            ExitCode::SUCCESS
+        }),
+        Command::Container(command) => container::run(&config, command),
+    });
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "what the person has asked for")]
+fn say(text: &str) {
+    println!("{text}");
+}
+
+#[expect(clippy::print_stderr, reason = "the one place that tells a person what went wrong")]
+fn complain(text: &str) {
+    eprintln!("volvox-agent: {text}");
+}

@@ -1,0 +1,354 @@
+//! The agent's configuration: a TOML file, every key with a default, checked as a whole. What is
+//! wrong is told with its key and what would be right.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use serde::Deserialize;
+use volvox_protocol::cell::CellCapacity;
+use volvox_protocol::id::CellId;
+
+use crate::executor::logic::Settings;
+use crate::image::fetch::FetchConfig;
+use crate::image::limits::Limits;
+use crate::image::place::Ownership;
+use crate::image::rootfs::{HostRoot, Preloaded, RootfsConfig};
+use crate::runtime::machine::MachineConfig;
+use crate::runtime::net::{Ipv4Network, NetworkConfig};
+use crate::runtime::spec::LogLimits;
+use crate::runtime::transfer::TransferConfig;
+
+/// The metadata service of clouds; no container may ask it for the machine's keys.
+const METADATA: &str = "169.254.0.0/16";
+
+/// The file, as it is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct File {
+    /// The cell's name; by default the machine's.
+    cell_id: String,
+    /// Where containers, layers and downloads are kept; by default /var/lib/volvox/agent.
+    state_dir: Option<PathBuf>,
+    /// What a reboot may forget, and the socket; by default /run/volvox/agent.
+    run_dir: Option<PathBuf>,
+    /// The program `volvox-shim`; by default the one beside this program.
+    shim: Option<PathBuf>,
+    capacity: Capacity,
+    network: NetworkSection,
+    rootfs: RootfsSection,
+    containers: ContainersSection,
+    downloads: DownloadsSection,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Capacity {
+    /// By default all of the machine's.
+    memory_mb: Option<u32>,
+    /// By default what is free on the file system of `state_dir`, less the cache.
+    disk_mb: Option<u32>,
+    /// By default 250.
+    containers: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct NetworkSection {
+    bridge: String,
+    subnet: String,
+    host_address: Option<IpAddr>,
+    first_port: u16,
+    last_port: u16,
+    mtu: u32,
+    deny: Vec<String>,
+}
+
+impl Default for NetworkSection {
+    fn default() -> Self {
+        NetworkSection {
+            bridge: "volvox0".to_owned(),
+            subnet: "10.255.0.0/16".to_owned(),
+            host_address: None,
+            first_port: 61_000,
+            last_port: 65_000,
+            mtu: 1_500,
+            deny: vec![METADATA.to_owned()],
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct RootfsSection {
+    /// Whether `host:` is offered.
+    host: bool,
+    /// Folders, archives and images that `preloaded:NAME` means.
+    preloaded: BTreeMap<String, PathBuf>,
+}
+
+impl Default for RootfsSection {
+    fn default() -> Self {
+        RootfsSection { host: true, preloaded: BTreeMap::new() }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ContainersSection {
+    /// Whether definitions may ask for `privileged`.
+    allow_privileged: bool,
+    graceful_shutdown_s: u64,
+    inodes: u64,
+    log_file_mb: u64,
+    log_files: u32,
+    /// A folder of certificates that definitions may have mounted.
+    certificates: Option<PathBuf>,
+}
+
+impl Default for ContainersSection {
+    fn default() -> Self {
+        ContainersSection {
+            allow_privileged: false,
+            graceful_shutdown_s: 10,
+            inodes: 200_000,
+            log_file_mb: 4,
+            log_files: 3,
+            certificates: None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct DownloadsSection {
+    cache_mb: u64,
+    at_a_time: usize,
+    /// Folders below which `file:` URLs may read.
+    file_folders: Vec<PathBuf>,
+    /// Whether downloads may come from this machine's own addresses; for tests and mirrors.
+    allow_local: bool,
+}
+
+impl Default for DownloadsSection {
+    fn default() -> Self {
+        let (cache_mb, at_a_time) = (10_240, 5);
+        DownloadsSection { cache_mb, at_a_time, file_folders: Vec::new(), allow_local: false }
+    }
+}
+
+/// A configuration that can be used.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The executor's numbers.
+    pub settings: Settings,
+    /// The machine.
+    pub machine: MachineConfig,
+    /// What a reboot may forget, and the socket.
+    pub run_dir: PathBuf,
+}
+
+impl Config {
+    /// Reads a file, or takes the defaults.
+    pub fn read(path: Option<&Path>) -> anyhow::Result<Config> {
+        let file = match path {
+            None => File::default(),
+            Some(path) => {
+                let named = || format!("configuration {}", path.display());
+                let text = std::fs::read_to_string(path).with_context(named)?;
+                toml::from_str(&text).with_context(named)?
+            }
+        };
+        Config::check(file)
+    }
+
+    fn check(file: File) -> anyhow::Result<Config> {
+        let state = file.state_dir.unwrap_or_else(|| "/var/lib/volvox/agent".into());
+        let run_dir = file.run_dir.unwrap_or_else(|| "/run/volvox/agent".into());
+        for (key, path) in [("state_dir", &state), ("run_dir", &run_dir)] {
+            ensure!(path.is_absolute(), "{key} = {path:?}: an absolute path is wanted");
+        }
+        let name = if file.cell_id.is_empty() { host_name()? } else { file.cell_id };
+        let cell_id = CellId::new(&name).with_context(|| format!("cell_id = {name:?}"))?;
+        let cache_bytes = file.downloads.cache_mb.saturating_mul(1 << 20);
+        let capacity = capacity(&file.capacity, &state, file.downloads.cache_mb)?;
+        let mut settings = Settings::new(cell_id, capacity);
+        let graceful = file.containers.graceful_shutdown_s;
+        ensure!(
+            (1..=3_600).contains(&graceful),
+            "containers.graceful_shutdown_s = {graceful}: 1 to 3600 is wanted"
+        );
+        settings.steps.graceful_shutdown_interval = Duration::from_secs(graceful);
+        settings.limits.inodes = file.containers.inodes;
+        let shim = file.shim.map_or_else(shim_beside_us, Ok)?;
+        ensure!(shim.is_file(), "shim = {shim:?}: no such program");
+        let mut fetch =
+            FetchConfig { file_folders: file.downloads.file_folders, ..FetchConfig::default() };
+        if file.downloads.allow_local {
+            fetch.http.denied.clear();
+        }
+        let at_a_time = file.downloads.at_a_time;
+        ensure!(
+            (1..=64).contains(&at_a_time),
+            "downloads.at_a_time = {at_a_time}: 1 to 64 is wanted"
+        );
+        let machine = MachineConfig {
+            shim,
+            network: network(&file.network)?,
+            rootfs: rootfs(&file.rootfs)?,
+            fetch,
+            transfers: TransferConfig {
+                downloads: at_a_time,
+                uploads: at_a_time,
+                ..TransferConfig::default()
+            },
+            cache_bytes,
+            allow_privileged: file.containers.allow_privileged,
+            certificates: file.containers.certificates,
+            log: LogLimits {
+                file_bytes: file.containers.log_file_mb.clamp(1, 1 << 20) << 20,
+                files: file.containers.log_files.clamp(1, 100),
+                bytes_per_second: None,
+            },
+            state,
+        };
+        Ok(Config { settings, machine, run_dir })
+    }
+
+    /// The socket that people on this machine use.
+    pub fn socket(&self) -> PathBuf {
+        self.run_dir.join("agent.sock")
+    }
+
+    /// The folder of what a restart needs to know.
+    pub fn records(&self) -> PathBuf {
+        self.run_dir.join("executor")
+    }
+}
+
+fn host_name() -> anyhow::Result<String> {
+    let name =
+        std::fs::read_to_string("/proc/sys/kernel/hostname").context("read the host name")?;
+    Ok(name.trim().replace('.', "-"))
+}
+
+fn shim_beside_us() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("find this program")?;
+    Ok(own.with_file_name("volvox-shim"))
+}
+
+fn capacity(given: &Capacity, state: &Path, cache_mb: u64) -> anyhow::Result<CellCapacity> {
+    let memory_mb = match given.memory_mb {
+        Some(memory_mb) => memory_mb,
+        None => machine_memory_mb()?,
+    };
+    let disk_mb = match given.disk_mb {
+        Some(disk_mb) => disk_mb,
+        None => {
+            let there = state.ancestors().find(|it| it.exists()).unwrap_or(Path::new("/"));
+            let stat = nix::sys::statvfs::statvfs(there)
+                .with_context(|| format!("look at {}", there.display()))?;
+            let free = stat.blocks_available().saturating_mul(stat.fragment_size()) >> 20;
+            u32::try_from(free.saturating_sub(cache_mb)).unwrap_or(u32::MAX)
+        }
+    };
+    let containers = given.containers.unwrap_or(250);
+    ensure!(
+        (1..=4_000).contains(&containers),
+        "capacity.containers = {containers}: 1 to 4000 is wanted"
+    );
+    Ok(CellCapacity { memory_mb, disk_mb, containers })
+}
+
+fn machine_memory_mb() -> anyhow::Result<u32> {
+    let text = std::fs::read_to_string("/proc/meminfo").context("read /proc/meminfo")?;
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib: Option<u64> = total.and_then(|it| it.trim().trim_end_matches(" kB").parse().ok());
+    let kib = kib.context("no MemTotal in /proc/meminfo")?;
+    Ok(u32::try_from(kib >> 10).unwrap_or(u32::MAX))
+}
+
+fn network(given: &NetworkSection) -> anyhow::Result<NetworkConfig> {
+    let address = |text: &str, key: &str| -> anyhow::Result<Ipv4Network> {
+        text.parse().with_context(|| format!("network.{key} = {text:?}"))
+    };
+    let (first, last) = (given.first_port, given.last_port);
+    ensure!(
+        first <= last && first > 0,
+        "network.first_port = {first}, last_port = {last}: a range is wanted"
+    );
+    Ok(NetworkConfig {
+        bridge: given.bridge.clone(),
+        subnet: address(&given.subnet, "subnet")?,
+        host_address: given.host_address.unwrap_or_else(own_address),
+        port_range: first..=last,
+        mtu: given.mtu,
+        deny: given.deny.iter().map(|it| address(it, "deny")).collect::<anyhow::Result<_>>()?,
+    })
+}
+
+/// The address that this machine would use to reach others; nothing is sent to find out.
+fn own_address() -> IpAddr {
+    let nobody = (Ipv4Addr::new(192, 0, 2, 1), 9);
+    let asked = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
+        .and_then(|socket| socket.connect(nobody).and_then(|()| socket.local_addr()));
+    asked.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |it| it.ip())
+}
+
+fn rootfs(given: &RootfsSection) -> anyhow::Result<RootfsConfig> {
+    let mut preloaded = BTreeMap::new();
+    for (name, path) in &given.preloaded {
+        if crate::image::rootfs::Rootfs::parse(&format!("preloaded:{name}")).is_err() {
+            bail!("rootfs.preloaded.{name:?}: letters, digits, '.', '_' and '-' are wanted");
+        }
+        let found = Preloaded::detect(path);
+        let found = found.with_context(|| format!("rootfs.preloaded.{name} = {path:?}"))?;
+        preloaded.insert(name.clone(), found);
+    }
+    let host = if given.host { HostRoot::At("/".into()) } else { HostRoot::Forbidden };
+    // Layers are mapped into each container as they are mounted: on disk an id is what it is inside.
+    let ownership = Ownership::Shifted { uid_offset: 0, gid_offset: 0, ids: 65_536 };
+    Ok(RootfsConfig { preloaded, host, ownership, limits: Limits::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str) -> Result<Config, String> {
+        let shim = format!("shim = \"/proc/self/exe\"\n{text}");
+        let file: File = toml::from_str(&shim).map_err(|error| error.to_string())?;
+        Config::check(file).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn nothing_said_is_a_whole_configuration() {
+        let config = check("").unwrap();
+        assert!(config.settings.capacity.memory_mb > 0);
+        assert_eq!(config.machine.network.bridge, "volvox0");
+        assert!(!config.machine.allow_privileged);
+        assert_eq!(config.socket(), Path::new("/run/volvox/agent/agent.sock"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, told) in [
+            ("cell_id = \"a b\"", "cell_id"),
+            ("state_dir = \"here\"", "state_dir"),
+            ("sate_dir = \"/x\"", "sate_dir"),
+            ("[network]\nsubnet = \"10.0.0.0/99\"", "network.subnet"),
+            ("[network]\nfirst_port = 9\nlast_port = 8", "first_port"),
+            ("[network]\ndeny = [\"all\"]", "network.deny"),
+            ("[capacity]\ncontainers = 0", "capacity.containers"),
+            ("[containers]\ngraceful_shutdown_s = 0", "graceful_shutdown_s"),
+            ("[downloads]\nat_a_time = 1000", "at_a_time"),
+            ("[rootfs.preloaded]\nbase = \"/does/not/exist\"", "rootfs.preloaded.base"),
+            ("[rootfs.preloaded]\n\"a/b\" = \"/\"", "a/b"),
+        ] {
+            let error = check(text).err().unwrap_or_default();
+            assert!(error.contains(told), "{text:?} said {error:?}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The socket that people (and programs) on the machine use to look at an agent and its containers:
+//! lines of JSON, one for a request, one for each answer. Only root can open it.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+use tracing::{debug, error};
+use volvox_protocol::cell::CellCapacity;
+
+use crate::executor::driver::{CallError, Executor};
+use crate::executor::logic::{ContainerView, Wanted};
+use crate::executor::registry::{ContainerEvent, ContainerGuid};
+use crate::executor::work::{Owner, Work};
+
+/// Bytes of one request: a definition with all that it may say fits.
+const REQUEST_BYTES: u64 = 8 << 20;
+/// Conversations at a time.
+const CONNECTIONS: usize = 64;
+/// How long a conversation may be silent before a request is whole.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What may be asked.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Reserve room and run this.
+    Start(Box<Start>),
+    /// Stop it, gracefully.
+    Stop(ContainerGuid),
+    /// Delete it; the answer comes when nothing is left.
+    Delete(ContainerGuid),
+    /// All containers.
+    List,
+    /// One container.
+    Show(ContainerGuid),
+    /// The room that is left.
+    Remaining,
+    /// Every event from now on, a line each.
+    Events,
+}
+
+/// A container to start.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Start {
+    /// For whom.
+    pub owner: Owner,
+    /// With which definition.
+    pub work: Work,
+}
+
+/// What is answered.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// It was done, or begun.
+    Done,
+    /// It was not, for this reason.
+    Failed(String),
+    /// All containers.
+    Containers(Vec<ContainerView>),
+    /// One container, if it is there.
+    Container(Option<Box<ContainerView>>),
+    /// The room that is left.
+    Remaining(CellCapacity),
+    /// Something happened to a container.
+    Event(ContainerEvent),
+}
+
+/// Serves until the process ends.
+pub fn serve(path: &Path, executor: &Executor) -> anyhow::Result<()> {
+    // The records are locked: whoever made the socket that is there is gone.
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("remove {}", path.display()));
+        }
+        Ok(()) | Err(_) => {}
+    }
+    let listener =
+        UnixListener::bind(path).with_context(|| format!("listen on {}", path.display()))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    let open = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        let stream = match stream {
+            Ok(stream) => stream,
+            Err(error) => {
+                error!(%error, "a conversation could not be begun");
+                continue;
+            }
+        };
+        if open.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS {
+            open.fetch_sub(1, Ordering::AcqRel);
+            let busy = Reply::Failed(format!("{CONNECTIONS} conversations are open already"));
+            let _ = say(&stream, &busy);
+            continue;
+        }
+        let (executor, count) = (executor.clone(), Arc::clone(&open));
+        let spawned = std::thread::Builder::new().name("control".to_owned()).spawn(move || {
+            if let Err(error) = converse(&stream, &executor) {
+                debug!(%error, "a conversation broke off");
+            }
+            count.fetch_sub(1, Ordering::AcqRel);
+        });
+        if let Err(error) = spawned {
+            open.fetch_sub(1, Ordering::AcqRel);
+            error!(%error, "a conversation could not be begun");
+        }
+    }
+    Ok(())
+}
+
+fn say(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+fn converse(stream: &UnixStream, executor: &Executor) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut lines = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        let read = lines.by_ref().take(REQUEST_BYTES).read_until(b'\n', &mut line)?;
+        if read == 0 {
+            return Ok(());
+        }
+        if line.last() != Some(&b'\n') {
+            let told =
+                format!("a request may have {REQUEST_BYTES} bytes and must end with a line feed");
+            return say(stream, &Reply::Failed(told));
+        }
+        match serde_json::from_slice(&line) {
+            Ok(Request::Events) => return events(stream, executor),
+            Ok(request) => say(stream, &answer(executor, request))?,
+            Err(error) => say(stream, &Reply::Failed(format!("not a request: {error}")))?,
+        }
+    }
+}
+
+fn answer(executor: &Executor, request: Request) -> Reply {
+    let done = |result: Result<(), CallError>| match result {
+        Ok(()) => Reply::Done,
+        Err(error) => Reply::Failed(error.to_string()),
+    };
+    let failed = |error: CallError| Reply::Failed(error.to_string());
+    match request {
+        Request::Start(start) => start_one(executor, *start).unwrap_or_else(failed),
+        Request::Stop(guid) => done(executor.stop(guid)),
+        Request::Delete(guid) => done(executor.delete(guid)),
+        Request::List => executor.containers().map_or_else(failed, Reply::Containers),
+        Request::Show(guid) => executor
+            .container(guid)
+            .map_or_else(failed, |found| Reply::Container(found.map(Box::new))),
+        Request::Remaining => executor.remaining().map_or_else(failed, Reply::Remaining),
+        // `converse` has taken it.
+        Request::Events => Reply::Done,
+    }
+}
+
+fn start_one(executor: &Executor, start: Start) -> Result<Reply, CallError> {
+    let Start { owner, work } = start;
+    if let Err(error) = work.validate() {
+        return Ok(Reply::Failed(error));
+    }
+    let guid = owner.container();
+    let wanted = Wanted { owner, resources: work.resources() };
+    if let Some((_, refusal)) = executor.reserve(vec![wanted])?.into_iter().next() {
+        return Ok(Reply::Failed(refusal.to_string()));
+    }
+    executor.run(guid, work)?;
+    Ok(Reply::Done)
+}
+
+fn events(stream: &UnixStream, executor: &Executor) -> io::Result<()> {
+    let Ok(events) = executor.subscribe() else { return Ok(()) };
+    say(stream, &Reply::Done)?;
+    while let Ok(event) = events.recv() {
+        say(stream, &Reply::Event(event))?;
+    }
+    say(stream, &Reply::Failed("fell behind, or the agent has ended: list again".to_owned()))
+}
+
+/// The asking end.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Talks to the agent behind this socket.
+    pub fn connect(path: &Path) -> anyhow::Result<Client> {
+        let stream = UnixStream::connect(path).with_context(|| {
+            format!("no agent answers on {} (is it running? are you root?)", path.display())
+        })?;
+        Ok(Client { stream: BufReader::new(stream) })
+    }
+
+    /// Asks, and waits for the answer. What the agent refuses is an error.
+    pub fn ask(&mut self, request: &Request) -> anyhow::Result<Reply> {
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line).context("ask the agent")?;
+        self.next()
+    }
+
+    /// The next answer: for events, there is more than one.
+    pub fn next(&mut self) -> anyhow::Result<Reply> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).context("hear the agent")?;
+        anyhow::ensure!(!line.is_empty(), "the agent has ended");
+        match serde_json::from_str(&line).context("understand the agent")? {
+            Reply::Failed(reason) => anyhow::bail!("{reason}"),
+            reply => Ok(reply),
+        }
+    }
+}

@@ -1,0 +1,563 @@
+//! The real machine: containers held by shims, a network of bridge and veth pairs, root file
+//! systems, downloads, checks. What blocks is done on threads; what the shims say is heard by one.
+//!
+//! All that it has can be found again: a container is a folder with a shim's socket in it, its
+//! network is in the kernel under its name, its ids are in its spec. So an agent that starts takes
+//! hold of what is known, and removes the rest.
+
+mod ids;
+mod make;
+mod pool;
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tracing::{debug, error, info, warn};
+use volvox_protocol::limits::RESULT_BYTES;
+
+use self::ids::IdRanges;
+use self::pool::Pool;
+use self::watch::{Heard, Watch};
+use super::cgroup::Hierarchy;
+use super::deed::{Deed, LogLine, ProcessOrder};
+use super::files::{ContainerFiles, Ids};
+use super::net::{Attached, Network, NetworkConfig};
+use super::shim::{Shim, ShimError, Shims};
+use super::spec::{self, ContainerSpec, End, LogLimits, ProcessSpec, Request};
+use super::transfer::{self, TransferConfig, Transfers};
+use super::{Outcomes, Runtime, RuntimeError, check, image_mount};
+use crate::executor::environment::NetworkFacts;
+use crate::executor::logic::{Input, Standing};
+use crate::executor::registry::ContainerGuid;
+use crate::executor::steps::{self, CheckOutcome, Output, StepId, StepSignal, TransferFailure};
+use crate::image::cache::Cache;
+use crate::image::cancel::Cancel;
+use crate::image::fetch::{FetchConfig, Fetcher};
+use crate::image::layers::{LayerHold, LayerStore};
+use crate::image::rootfs::RootfsConfig;
+
+/// Containers that are made or taken away at a time.
+const MAKING: usize = 8;
+/// Transfers under way, waiting ones included. Those that move bytes are fewer.
+const TRANSFERRING: usize = 64;
+/// Checks at a time.
+const CHECKING: usize = 64;
+
+/// How a machine is to hold containers.
+#[derive(Debug, Clone)]
+pub struct MachineConfig {
+    /// Where containers, layers and downloads are kept.
+    pub state: PathBuf,
+    /// The program `volvox-shim`.
+    pub shim: PathBuf,
+    /// The network.
+    pub network: NetworkConfig,
+    /// Root file systems.
+    pub rootfs: RootfsConfig,
+    /// Downloads.
+    pub fetch: FetchConfig,
+    /// How many transfers, and how large.
+    pub transfers: TransferConfig,
+    /// Bytes of the download cache.
+    pub cache_bytes: u64,
+    /// Whether `privileged` may be asked for.
+    pub allow_privileged: bool,
+    /// The folder of certificates that definitions may have mounted.
+    pub certificates: Option<PathBuf>,
+    /// How output is kept; the rate is the definition's.
+    pub log: LogLimits,
+}
+
+/// The machine, as the executor sees it.
+#[derive(Debug)]
+pub struct Machine {
+    shared: Arc<Shared>,
+    making: Pool,
+    transferring: Pool,
+    checking: Pool,
+}
+
+/// What the threads share.
+#[derive(Debug)]
+struct Shared {
+    config: MachineConfig,
+    shims: Shims,
+    cgroups: Hierarchy,
+    network: Mutex<Network>,
+    transfers: Transfers,
+    ids: Mutex<IdRanges>,
+    watch: OnceLock<Watch>,
+    outcomes: OnceLock<Outcomes>,
+    held: Mutex<BTreeMap<ContainerGuid, Held>>,
+    cancels: Mutex<BTreeMap<(ContainerGuid, Option<StepId>), Cancel>>,
+}
+
+/// What leads into a container that is there.
+#[derive(Debug)]
+struct Held {
+    files: Arc<ContainerFiles>,
+    /// Layers that it has mounted.
+    _holds: Vec<LayerHold>,
+}
+
+impl Machine {
+    /// Sets the machine up: folders, network, cgroups. Containers that are there are left alone.
+    pub fn open(config: MachineConfig) -> Result<Self, RuntimeError> {
+        let folder = |name: &str| config.state.join(name);
+        let fetcher =
+            Fetcher::new(config.fetch.clone()).map_err(RuntimeError::doing("set downloads up"))?;
+        let cache = Cache::open(&folder("cache"), config.cache_bytes)
+            .map_err(RuntimeError::doing("open the cache"))?;
+        let layers =
+            LayerStore::open(&folder("layers")).map_err(RuntimeError::doing("open the layers"))?;
+        let network = Network::open(config.network.clone())
+            .map_err(RuntimeError::doing("open the network"))?;
+        let cgroups = Hierarchy::detect().map_err(RuntimeError::doing("find the cgroups"))?;
+        let transfers = Transfers::new(fetcher, cache, Arc::new(layers), config.transfers.clone());
+        let shared = Shared {
+            shims: Shims::new(&folder("containers"), &config.shim),
+            cgroups,
+            network: Mutex::new(network),
+            transfers,
+            ids: Mutex::default(),
+            watch: OnceLock::new(),
+            outcomes: OnceLock::new(),
+            held: Mutex::default(),
+            cancels: Mutex::default(),
+            config,
+        };
+        Ok(Machine {
+            shared: Arc::new(shared),
+            making: Pool::new("containers", MAKING),
+            transferring: Pool::new("transfers", TRANSFERRING),
+            checking: Pool::new("checks", CHECKING),
+        })
+    }
+
+    /// Removes the network and the mounts of a cell that has no containers any more.
+    pub fn remove(config: MachineConfig) -> Result<(), RuntimeError> {
+        let mounts = config.state.join("layers").join("mounts");
+        Network::open(config.network)
+            .and_then(Network::destroy)
+            .map_err(RuntimeError::doing("remove the network"))?;
+        for entry in std::fs::read_dir(mounts).into_iter().flatten().flatten() {
+            image_mount::unmount(&entry.path())
+                .map_err(RuntimeError::doing("remove a mounted image"))?;
+        }
+        Ok(())
+    }
+
+    /// Begins to hear the shims.
+    fn listen(&self) -> io::Result<()> {
+        let shared = Arc::downgrade(&self.shared);
+        let pool = self.making.clone();
+        let watch = Watch::start(move |heard| {
+            let Some(shared) = shared.upgrade() else { return };
+            match heard {
+                Heard::Lost(guid, asked) => pool.run(move || shared.lost(&guid, asked)),
+                other => shared.hear(other),
+            }
+        })?;
+        let _ = self.shared.watch.set(watch);
+        Ok(())
+    }
+
+    /// Takes hold of a container after a restart.
+    fn take_hold(&self, guid: &ContainerGuid, attached: Option<&Attached>) -> Standing {
+        let shared = &self.shared;
+        let name = guid.as_str();
+        let dead = || Standing::Dead { exited: shared.recorded(guid) };
+        let Some(spec) = shared.shims.spec(name) else { return dead() };
+        lock(&shared.ids).found(spec.first_id);
+        let status = shared.shims.attach(name).and_then(|mut shim| Ok((shim.status()?, shim)));
+        let (status, shim) = match status {
+            Ok(found) => found,
+            Err(error) => {
+                warn!(container = %guid, %error, "a container has died while no agent ran");
+                return dead();
+            }
+        };
+        if attached.is_none() || status.init == 0 {
+            warn!(container = %guid, "a container has lost its network or its first process");
+            return dead();
+        }
+        let held = shared.hold(guid, shim, &spec, shared.layers_of(&spec));
+        if let Err(error) = held {
+            warn!(container = %guid, %error, "a container cannot be held");
+            return dead();
+        }
+        let exited = status.exited.into_iter().map(|exit| (exit.id, ended(exit)));
+        Standing::Alive { running: status.running.into_iter().collect(), exited: exited.collect() }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if let Some(watch) = self.shared.watch.get() {
+            watch.stop();
+        }
+    }
+}
+
+impl Runtime for Machine {
+    fn find(
+        &mut self,
+        known: &BTreeSet<ContainerGuid>,
+        outcomes: &Outcomes,
+    ) -> Result<BTreeMap<ContainerGuid, Standing>, RuntimeError> {
+        let _ = self.shared.outcomes.set(outcomes.clone());
+        self.listen().map_err(RuntimeError::doing("listen to the shims"))?;
+        let names: BTreeSet<String> = known.iter().map(|it| it.as_str().to_owned()).collect();
+        let recovered = lock(&self.shared.network)
+            .recover(&names)
+            .map_err(RuntimeError::doing("recover the network"))?;
+        let there = self.shared.shims.list().map_err(RuntimeError::doing("find containers"))?;
+        let mut standings = BTreeMap::new();
+        for name in there {
+            match known.iter().find(|guid| guid.as_str() == name) {
+                Some(guid) => {
+                    let attached = recovered.attached.get(&name);
+                    standings.insert(guid.clone(), self.take_hold(guid, attached));
+                }
+                None => self.shared.remove_unknown(&name),
+            }
+        }
+        let unused = self.shared.transfers.layers().remove_unused();
+        let unused = unused.map_err(RuntimeError::doing("remove unused layers"))?;
+        let (known, found) = (known.len(), standings.len());
+        info!(known, found, unused_layers = unused, "containers found");
+        Ok(standings)
+    }
+
+    fn perform(&mut self, container: &ContainerGuid, deed: Deed) {
+        let (shared, guid) = (Arc::clone(&self.shared), container.clone());
+        match deed {
+            Deed::Make(plan) => {
+                let cancel = shared.cancel_for(&guid, None);
+                self.making.run(move || {
+                    let outcome = match make::make(&shared, &guid, &plan, &cancel) {
+                        Ok(facts) => Input::Made(guid.clone(), facts),
+                        Err(reason) => Input::NotMade(guid.clone(), reason),
+                    };
+                    shared.done(&guid, None);
+                    shared.tell(outcome);
+                });
+            }
+            Deed::Abandon => shared.cancel(&guid, None),
+            Deed::Destroy => self.making.run(move || {
+                let outcome = match make::destroy(&shared, &guid) {
+                    Ok(()) => Input::Destroyed(guid),
+                    Err(reason) => Input::DestroyFailed(guid, reason),
+                };
+                shared.tell(outcome);
+            }),
+            Deed::Spawn(order) => {
+                let step = order.step;
+                shared.watch().start_process(&guid, step, &Request::Run(process(*order)));
+            }
+            Deed::Signal(step, signal) => {
+                let signal = match signal {
+                    StepSignal::Term => libc::SIGTERM,
+                    StepSignal::Kill => libc::SIGKILL,
+                };
+                shared.watch().ask(&guid, &Request::Signal(step.0, signal));
+            }
+            Deed::ForgetExit(id) => shared.watch().ask(&guid, &Request::Forget(id)),
+            Deed::Log(line) => shared.log(&guid, line),
+            Deed::Download(step, action) => {
+                self.transfer(guid, step, move |transfers, files, cancel| {
+                    transfer::download(&action, transfers, files, cancel)
+                });
+            }
+            Deed::Upload(step, action) => {
+                self.transfer(guid, step, move |transfers, files, cancel| {
+                    transfer::upload(&action, transfers, files, cancel)
+                });
+            }
+            Deed::CancelTransfer(step) => shared.cancel_transfer(&guid, step),
+            Deed::Check { step, check, timeout } => {
+                let cancel = shared.cancel_for(&guid, Some(step));
+                self.checking.run(move || {
+                    let outcome = match shared.address(&guid) {
+                        Some(address) => check::check(&check, address, timeout, &cancel),
+                        None => CheckOutcome::CouldNotRun("the container is gone".to_owned()),
+                    };
+                    shared.done(&guid, Some(step));
+                    let input = steps::Input::CheckResult { step, outcome };
+                    shared.tell(Input::Step(guid, input));
+                });
+            }
+            Deed::CancelCheck(step) => shared.cancel(&guid, Some(step)),
+            Deed::ReadResult(path) => self.transferring.run(move || {
+                let read = match shared.files(&guid) {
+                    Some(files) => transfer::result_file(&files, &path, RESULT_BYTES)
+                        .map_err(|error| error.to_string()),
+                    None => Err("the container is gone".to_owned()),
+                };
+                shared.tell(Input::ResultRead(guid, read));
+            }),
+        }
+    }
+}
+
+impl Machine {
+    fn transfer(
+        &self,
+        guid: ContainerGuid,
+        step: StepId,
+        work: impl FnOnce(
+            &Transfers,
+            &ContainerFiles,
+            &Cancel,
+        ) -> Result<steps::Transferred, TransferFailure>
+        + Send
+        + 'static,
+    ) {
+        let shared = Arc::clone(&self.shared);
+        let cancel = shared.cancel_for(&guid, Some(step));
+        self.transferring.run(move || {
+            let result = match shared.files(&guid) {
+                Some(files) => work(&shared.transfers, &files, &cancel),
+                None => Err(TransferFailure::Copy("the container is gone".to_owned())),
+            };
+            shared.done(&guid, Some(step));
+            shared.tell(Input::Step(guid, steps::Input::TransferDone { step, result }));
+        });
+    }
+}
+
+impl Shared {
+    fn tell(&self, outcome: Input) {
+        if let Some(outcomes) = self.outcomes.get() {
+            outcomes.tell(outcome);
+        }
+    }
+
+    fn watch(&self) -> &Watch {
+        self.watch.get().expect("find comes before everything else, and sets it")
+    }
+
+    fn hear(&self, heard: Heard) {
+        let (guid, input) = match heard {
+            Heard::Started(guid, step) => (guid, steps::Input::ProcessStarted(step)),
+            Heard::NotStarted(guid, step, error) => {
+                (guid, steps::Input::SpawnFailed { step, error })
+            }
+            Heard::Exited(guid, exit) => {
+                let step = StepId(exit.id);
+                (guid, steps::Input::ProcessExited { step, exit: ended(exit) })
+            }
+            Heard::Lost(..) => return,
+        };
+        self.tell(Input::Step(guid, input));
+    }
+
+    /// A shim does not answer. It may have died; it may have cut us off, and then we come back. No
+    /// exit is missed: those that we have not heard are in its status, or on the disk.
+    fn lost(&self, guid: &ContainerGuid, asked: Vec<StepId>) {
+        let again =
+            self.shims.attach(guid.as_str()).and_then(|mut shim| Ok((shim.status()?, shim)));
+        let (running, exited, shim) = match again {
+            Ok((status, shim)) => {
+                let exited = status.exited.into_iter().map(|exit| (exit.id, ended(exit)));
+                (status.running, exited.collect(), Some(shim))
+            }
+            Err(error) => {
+                debug!(container = %guid, %error, "a shim was lost");
+                (Vec::new(), self.recorded(guid), None)
+            }
+        };
+        for step in asked {
+            let started = running.contains(&step.0) || exited.contains_key(&step.0);
+            let input = if started {
+                steps::Input::ProcessStarted(step)
+            } else {
+                let error = "the container's shim was lost".to_owned();
+                steps::Input::SpawnFailed { step, error }
+            };
+            self.tell(Input::Step(guid.clone(), input));
+        }
+        for (id, exit) in exited {
+            let input = steps::Input::ProcessExited { step: StepId(id), exit };
+            self.tell(Input::Step(guid.clone(), input));
+        }
+        let held = match (shim, self.shims.spec(guid.as_str())) {
+            (Some(shim), Some(spec)) => {
+                let layers = self.layers_of(&spec);
+                self.hold(guid, shim, &spec, layers).is_ok()
+            }
+            (_, _) => false,
+        };
+        if !held {
+            self.tell(Input::Gone(guid.clone()));
+        }
+    }
+
+    fn recorded(&self, guid: &ContainerGuid) -> BTreeMap<u32, steps::Exit> {
+        match self.shims.recorded_exits(guid.as_str()) {
+            Ok(exits) => exits.into_iter().map(|(id, exit)| (id, ended(exit))).collect(),
+            Err(error) => {
+                error!(container = %guid, %error, "exit records cannot be read");
+                BTreeMap::new()
+            }
+        }
+    }
+
+    /// Keeps the conversation with a container's shim, and a way into its files.
+    fn hold(
+        &self,
+        guid: &ContainerGuid,
+        mut shim: Shim,
+        spec: &ContainerSpec,
+        holds: Vec<LayerHold>,
+    ) -> Result<(), ShimError> {
+        let init = shim.status()?.init;
+        let gone = |source: io::Error| ShimError::Gone { id: spec.id.clone(), source };
+        let ids = Ids { first: if spec.privileged { 0 } else { spec.first_id }, count: spec.ids };
+        let files = ContainerFiles::of_process(init, ids)
+            .map_err(|error| gone(io::Error::other(error.to_string())))?;
+        // The number may have been given to another process before the root was opened.
+        if shim.status()?.init != init || init == 0 {
+            return Err(gone(io::Error::other("its first process is gone")));
+        }
+        lock(&self.held).insert(guid.clone(), Held { files: Arc::new(files), _holds: holds });
+        let (connection, exits) = shim.into_connection();
+        self.watch().hold(guid, connection).map_err(gone)?;
+        for exit in exits {
+            self.hear(Heard::Exited(guid.clone(), exit));
+        }
+        Ok(())
+    }
+
+    /// Holds the layers that a container has mounted, as its spec tells.
+    fn layers_of(&self, spec: &ContainerSpec) -> Vec<LayerHold> {
+        let layers = self.transfers.layers();
+        spec.binds.iter().filter_map(|bind| layers.hold(&bind.source)).collect()
+    }
+
+    fn log(&self, guid: &ContainerGuid, line: LogLine) {
+        self.watch().ask(guid, &Request::Log(line));
+    }
+
+    fn release(&self, guid: &ContainerGuid) {
+        lock(&self.held).remove(guid);
+        if let Some(watch) = self.watch.get() {
+            watch.release(guid);
+        }
+    }
+
+    /// Removes a container that nobody knows: an agent died before it had written it down, or its
+    /// record was lost.
+    fn remove_unknown(&self, name: &str) {
+        warn!(container = name, "removing a container that is not known");
+        let guid = volvox_protocol::id::InstanceGuid::new(name).map(ContainerGuid::from);
+        let removed = match guid {
+            Ok(guid) => make::destroy(self, &guid),
+            // No container of ours has such a name.
+            Err(_) => return,
+        };
+        if let Err(error) = removed {
+            error!(container = name, error, "a container that is not known cannot be removed");
+        }
+    }
+
+    fn files(&self, guid: &ContainerGuid) -> Option<Arc<ContainerFiles>> {
+        lock(&self.held).get(guid).map(|held| Arc::clone(&held.files))
+    }
+
+    fn address(&self, guid: &ContainerGuid) -> Option<std::net::Ipv4Addr> {
+        lock(&self.network).attached_of(guid.as_str()).map(|it| it.address)
+    }
+
+    fn facts(&self, attached: &Attached) -> NetworkFacts {
+        make::facts(self.host_address(), attached)
+    }
+
+    fn host_address(&self) -> IpAddr {
+        self.config.network.host_address
+    }
+
+    fn files_of(&self, guid: &ContainerGuid) -> PathBuf {
+        self.config.state.join("files").join(guid.as_str())
+    }
+
+    fn take_ids(&self) -> Option<u32> {
+        lock(&self.ids).take()
+    }
+
+    fn give_back_ids(&self, first: u32) {
+        lock(&self.ids).give_back(first);
+    }
+
+    // Cancelling.
+
+    fn cancel_for(&self, guid: &ContainerGuid, step: Option<StepId>) -> Cancel {
+        let cancel = Cancel::new();
+        lock(&self.cancels).insert((guid.clone(), step), cancel.clone());
+        cancel
+    }
+
+    fn cancel(&self, guid: &ContainerGuid, step: Option<StepId>) {
+        let known = lock(&self.cancels).get(&(guid.clone(), step)).cloned();
+        if let Some(cancel) = known {
+            cancel.cancel();
+        }
+    }
+
+    fn done(&self, guid: &ContainerGuid, step: Option<StepId>) {
+        lock(&self.cancels).remove(&(guid.clone(), step));
+    }
+
+    /// The transfer tells its own end; one that is not known has to be told of here.
+    fn cancel_transfer(&self, guid: &ContainerGuid, step: StepId) {
+        let known = lock(&self.cancels).get(&(guid.clone(), Some(step))).cloned();
+        match known {
+            Some(cancel) => cancel.cancel(),
+            None => {
+                let result = Err(TransferFailure::Fetch);
+                let input = steps::Input::TransferDone { step, result };
+                self.tell(Input::Step(guid.clone(), input));
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How a process ended, as steps have it.
+fn ended(exit: spec::Exit) -> steps::Exit {
+    const BY_SIGNAL: i32 = 128;
+    let status = match exit.end {
+        End::Status(status) => status,
+        End::Signal(signal) => BY_SIGNAL + signal,
+    };
+    let spec::Exit { out_of_memory, out_of_disk, output, .. } = exit;
+    steps::Exit { status, out_of_memory, out_of_disk, output }
+}
+
+fn process(order: ProcessOrder) -> ProcessSpec {
+    let ProcessOrder { step, run, env, output, source } = order;
+    let nofile = run.resource_limits.as_ref().and_then(|it| it.nofile);
+    ProcessSpec {
+        id: step.0,
+        path: run.path,
+        args: run.args,
+        env: env.into_iter().map(|it| format!("{}={}", it.name, it.value)).collect(),
+        dir: run.dir,
+        user: run.user,
+        nofile,
+        source,
+        output: match output {
+            Output::Log => spec::Output::Log,
+            Output::Discard => spec::Output::Discard,
+            Output::Capture => spec::Output::Capture,
+        },
+        terminal: None,
+    }
+}

@@ -1,0 +1,228 @@
+//! The conversations with all shims, in one thread: requests go out without waiting, answers and
+//! ends of processes come in, and a shim that falls silent is noticed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use tracing::{debug, error};
+
+use crate::executor::registry::ContainerGuid;
+use crate::executor::steps::StepId;
+use crate::runtime::connection::Connection;
+use crate::runtime::spec::{Exit, Reply, Request};
+
+/// Conversations that are looked at in one go.
+const EVENTS: usize = 256;
+
+/// What is heard.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// A process exists now.
+    Started(ContainerGuid, StepId),
+    /// A process could not be made, for this reason.
+    NotStarted(ContainerGuid, StepId, String),
+    /// A process ended.
+    Exited(ContainerGuid, Exit),
+    /// The conversation broke off. These processes were asked for and not answered.
+    Lost(ContainerGuid, Vec<StepId>),
+}
+
+/// All conversations. Clones are handles on the same ones.
+#[derive(Debug, Clone)]
+pub(crate) struct Watch(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    epoll: Epoll,
+    state: Mutex<State>,
+    /// Hanging up here ends the listening thread.
+    end: Mutex<Option<UnixStream>>,
+    _ended: UnixStream,
+}
+
+/// The token of the end that hangs up; conversations count from 1.
+const END: u64 = 0;
+
+#[derive(Debug, Default)]
+struct State {
+    last: u64,
+    of: BTreeMap<ContainerGuid, u64>,
+    talks: BTreeMap<u64, Talk>,
+}
+
+#[derive(Debug)]
+struct Talk {
+    guid: ContainerGuid,
+    connection: Connection,
+    asked: VecDeque<Asked>,
+}
+
+/// What an answer will be about. Answers come in the order of the requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Start(StepId),
+    Other,
+}
+
+impl Watch {
+    /// Begins to listen. `hear` is called by the listening thread, with no lock held; it may wait.
+    pub(crate) fn start(hear: impl Fn(Heard) + Send + 'static) -> io::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let (end, ended) = UnixStream::pair()?;
+        epoll.add(&ended, EpollEvent::new(EpollFlags::EPOLLIN, END))?;
+        let (state, end) = (Mutex::default(), Mutex::new(Some(end)));
+        let watch = Watch(Arc::new(Inner { epoll, state, end, _ended: ended }));
+        let listening = watch.clone();
+        std::thread::Builder::new()
+            .name("shims".to_owned())
+            .spawn(move || listening.listen(&hear))?;
+        Ok(watch)
+    }
+
+    /// Ends the listening. The containers go on.
+    pub(crate) fn stop(&self) {
+        drop(self.0.end.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// Takes a conversation over. One that there was with the same container is dropped.
+    pub(crate) fn hold(&self, guid: &ContainerGuid, connection: Connection) -> io::Result<()> {
+        let mut state = self.lock();
+        self.drop_talk(&mut state, guid);
+        state.last += 1;
+        let token = state.last;
+        let event = EpollEvent::new(interest(&connection), token);
+        self.0.epoll.add(&connection, event)?;
+        let talk = Talk { guid: guid.clone(), connection, asked: VecDeque::new() };
+        state.of.insert(guid.clone(), token);
+        state.talks.insert(token, talk);
+        Ok(())
+    }
+
+    /// Lets a conversation go.
+    pub(crate) fn release(&self, guid: &ContainerGuid) {
+        self.drop_talk(&mut self.lock(), guid);
+    }
+
+    /// Asks for a process. The answer is heard later, or that the conversation was lost.
+    pub(crate) fn start_process(&self, guid: &ContainerGuid, step: StepId, request: &Request) {
+        self.send(guid, Asked::Start(step), request);
+    }
+
+    /// Asks for something whose answer does not matter.
+    pub(crate) fn ask(&self, guid: &ContainerGuid, request: &Request) {
+        self.send(guid, Asked::Other, request);
+    }
+
+    fn send(&self, guid: &ContainerGuid, asked: Asked, request: &Request) {
+        let mut state = self.lock();
+        let Some(token) = state.of.get(guid).copied() else {
+            // It was lost, which the executor has heard or is about to.
+            return debug!(container = %guid, ?asked, "no shim to ask");
+        };
+        let Some(talk) = state.talks.get_mut(&token) else { return };
+        talk.asked.push_back(asked);
+        talk.connection.send(request);
+        self.renew(token, talk);
+    }
+
+    /// Has the kernel tell us of what we wait for now.
+    fn renew(&self, token: u64, talk: &Talk) {
+        let mut event = EpollEvent::new(interest(&talk.connection), token);
+        if let Err(error) = self.0.epoll.modify(&talk.connection, &mut event) {
+            error!(container = %talk.guid, %error, "cannot watch a shim");
+        }
+    }
+
+    fn drop_talk(&self, state: &mut State, guid: &ContainerGuid) -> Option<Talk> {
+        let token = state.of.remove(guid)?;
+        let talk = state.talks.remove(&token)?;
+        // Closing would do, were it not for a child that has inherited the descriptor.
+        let _ = self.0.epoll.delete(&talk.connection);
+        Some(talk)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn listen(&self, hear: &impl Fn(Heard)) {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        loop {
+            let ready = match self.0.epoll.wait(&mut events, EpollTimeout::NONE) {
+                Ok(ready) => ready,
+                Err(nix::errno::Errno::EINTR) => continue,
+                Err(error) => return error!(%error, "the shims cannot be heard any more"),
+            };
+            for event in &events[..ready] {
+                if event.data() == END {
+                    return self.forget_all();
+                }
+                for heard in self.take(event.data()) {
+                    hear(heard);
+                }
+            }
+        }
+    }
+
+    fn forget_all(&self) {
+        let mut state = self.lock();
+        state.of.clear();
+        state.talks.clear();
+    }
+
+    fn take(&self, token: u64) -> Vec<Heard> {
+        let mut state = self.lock();
+        let Some(talk) = state.talks.get_mut(&token) else { return Vec::new() };
+        talk.connection.flush();
+        let mut heard = Vec::new();
+        for reply in talk.connection.receive::<Reply>() {
+            match reply {
+                Reply::Exited(exit) => heard.push(Heard::Exited(talk.guid.clone(), exit)),
+                Reply::Output(..) => {}
+                Reply::Done | Reply::Failed(_) | Reply::Status(_) => {
+                    heard.extend(answered(talk, reply));
+                }
+            }
+        }
+        if talk.connection.is_closed() {
+            let guid = talk.guid.clone();
+            let talk = self.drop_talk(&mut state, &guid);
+            let asked = talk.into_iter().flat_map(|it| it.asked);
+            let starts = asked.filter_map(|it| match it {
+                Asked::Start(step) => Some(step),
+                Asked::Other => None,
+            });
+            heard.push(Heard::Lost(guid, starts.collect()));
+        } else {
+            self.renew(token, talk);
+        }
+        heard
+    }
+}
+
+fn answered(talk: &mut Talk, reply: Reply) -> Option<Heard> {
+    let guid = talk.guid.clone();
+    match (talk.asked.pop_front()?, reply) {
+        (Asked::Start(step), Reply::Done) => Some(Heard::Started(guid, step)),
+        (Asked::Start(step), Reply::Failed(reason)) => Some(Heard::NotStarted(guid, step, reason)),
+        (Asked::Start(_), Reply::Status(_) | Reply::Exited(_) | Reply::Output(..)) => None,
+        // A signal to what has ended meanwhile is refused, as it should be.
+        (Asked::Other, reply) => {
+            if let Reply::Failed(reason) = reply {
+                debug!(container = %guid, reason, "the shim said no");
+            }
+            None
+        }
+    }
+}
+
+fn interest(connection: &Connection) -> EpollFlags {
+    if connection.has_output() {
+        EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT
+    } else {
+        EpollFlags::EPOLLIN
+    }
+}

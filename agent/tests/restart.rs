@@ -1,0 +1,226 @@
+//! Deaths: of the executor, the agent, a shim, a container's first process, at any time. Each ends in
+//! the right state, with nothing lost and nothing left behind. Needs root.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "executor/cell.rs"]
+#[allow(dead_code, reason = "the other tests of the executor use the rest")]
+mod cell;
+
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use volvox_agent::control::{Client, Reply, Request};
+use volvox_agent::executor::registry::ContainerGuid;
+use volvox_protocol::container::ContainerState;
+use volvox_protocol::definition::LrpDefinition;
+use volvox_protocol::task::TaskDefinition;
+
+use cell::{Cell, lrp, sh, task, until};
+
+/// Writes a number in every line, for as long as it lives.
+fn counting() -> LrpDefinition {
+    lrp(sh("i=0; while :; do echo line $i; i=$((i+1)); sleep 0.01; done"))
+}
+
+/// The numbers in a log. There must be no gap and no repetition.
+fn numbers(cell: &Cell, guid: &ContainerGuid) -> Vec<u32> {
+    let log = cell.log(guid);
+    let lines = log.lines().filter_map(|line| line.strip_prefix("APP line "));
+    let numbers: Vec<u32> = lines.map(|it| it.parse().unwrap()).collect();
+    let expected: Vec<u32> = (0..u32::try_from(numbers.len()).unwrap()).collect();
+    assert_eq!(numbers, expected);
+    numbers
+}
+
+#[test]
+fn an_executor_that_starts_again_has_lost_no_exit_and_no_line() {
+    let name = "an_executor_that_starts_again_has_lost_no_exit_and_no_line";
+    let Some(mut cell) = Cell::new(name) else { return };
+    let counting = cell.start_lrp("counting", counting());
+    let gate = cell.folder.path().join("gate");
+    std::fs::create_dir(&gate).unwrap();
+    // Ends when the file is there, which is while no executor runs.
+    let waits = "until test -e /home/vcap/go; do sleep 0.05; done";
+    let ending = cell.start_lrp("ending", lrp(sh(&format!("{waits}; exit 11"))));
+    let result = TaskDefinition {
+        result_file: "/home/vcap/result".into(),
+        ..task(sh(&format!("{waits}; printf done > /home/vcap/result")))
+    };
+    let working = cell.start_task("working", result);
+    for guid in [&counting, &ending, &working] {
+        cell.reaches(guid, ContainerState::Running);
+    }
+    let before = cell.pids(&counting);
+    cell.executor = None;
+    for guid in [&ending, &working] {
+        let (init, _) = (cell.pids(guid).0, ());
+        std::fs::write(format!("/proc/{init}/root/home/vcap/go"), "").unwrap();
+    }
+    let lines = numbers(&cell, &counting).len();
+    until("more lines came while no executor ran", || {
+        (numbers(&cell, &counting).len() > lines + 20).then_some(())
+    });
+    until("the others have ended", || {
+        let shims = volvox_agent::runtime::shim::Shims::new(
+            &cell.config.state.join("containers"),
+            &cell.config.shim,
+        );
+        let ended = |guid: &ContainerGuid| {
+            let status = shims.attach(guid.as_str()).unwrap().status().unwrap();
+            status.running.is_empty()
+        };
+        (ended(&ending) && ended(&working)).then_some(())
+    });
+    cell.open();
+    assert_eq!(cell.view(&counting).container.state, ContainerState::Running);
+    assert_eq!(cell.pids(&counting), before, "it is the same container");
+    assert_eq!(cell.ends(&ending).failure_reason, "APP: Exited with status 11");
+    assert!(!cell.ends(&working).failed);
+    assert_eq!(cell.view(&working).task_result, "done");
+    cell.executor().stop(counting.clone()).unwrap();
+    assert!(cell.ends(&counting).stopped, "it can be stopped as ever");
+    assert!(numbers(&cell, &counting).len() > lines);
+}
+
+#[test]
+fn the_death_of_a_shim_or_of_a_first_process_is_the_containers_failure() {
+    let name = "the_death_of_a_shim_or_of_a_first_process_is_the_containers_failure";
+    let Some(mut cell) = Cell::new(name) else { return };
+    let guids: Vec<_> = (0..4).map(|nth| cell.start_lrp(&format!("c{nth}"), counting())).collect();
+    for guid in &guids {
+        cell.reaches(guid, ContainerState::Running);
+    }
+    let die = |pid: i32| kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    die(cell.pids(&guids[0]).1);
+    let reason = cell.ends(&guids[0]).failure_reason;
+    assert!(reason.starts_with("missing container"), "{reason}");
+    die(cell.pids(&guids[1]).0);
+    assert_eq!(cell.ends(&guids[1]).failure_reason, "APP: Exited with status 137");
+    // The same while nobody looks.
+    let (shim, init) = (cell.pids(&guids[2]).1, cell.pids(&guids[3]).0);
+    cell.executor = None;
+    die(shim);
+    die(init);
+    cell.open();
+    let reason = cell.ends(&guids[2]).failure_reason;
+    assert!(reason.starts_with("missing container"), "{reason}");
+    let reason = cell.ends(&guids[3]).failure_reason;
+    assert!(reason.contains("137") || reason.starts_with("missing container"), "{reason}");
+    for guid in guids {
+        cell.executor().delete(guid).unwrap();
+    }
+}
+
+/// The agent as a program, on the folders of a cell.
+struct Agent {
+    child: Child,
+    socket: std::path::PathBuf,
+}
+
+impl Agent {
+    fn start(cell: &Cell) -> Agent {
+        let folder = cell.folder.path();
+        let config = folder.join("agent.toml");
+        let text = format!(
+            "cell_id = \"cell\"\nstate_dir = {:?}\nrun_dir = {:?}\n\
+             [capacity]\nmemory_mb = 4000\ndisk_mb = 4000\ncontainers = 50\n\
+             [network]\nbridge = \"volvoxt0\"\nsubnet = \"10.77.0.0/24\"\nhost_address = \"127.0.0.1\"\n\
+             first_port = 61000\nlast_port = 61999\n",
+            cell.config.state,
+            folder.join("agent-run"),
+        );
+        std::fs::write(&config, text).unwrap();
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(folder.join("agent.log"))
+            .unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_volvox-agent"))
+            .arg("--config")
+            .arg(&config)
+            .arg("run")
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Agent { child, socket: folder.join("agent-run/agent.sock") }
+    }
+
+    fn client(&mut self) -> Client {
+        until("the agent answers", || {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "the agent has ended: {ended:?}");
+            Client::connect(&self.socket).ok()
+        })
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// Starts, stops and deletes at random while agents are killed at random: what was acknowledged is
+/// there afterwards, and deleting it all leaves nothing.
+#[test]
+fn an_agent_killed_at_any_time_under_load_loses_nothing() {
+    const ROUNDS: usize = 12;
+    let name = "an_agent_killed_at_any_time_under_load_loses_nothing";
+    let Some(mut cell) = Cell::new(name) else { return };
+    cell.executor = None;
+    let mut agent = Agent::start(&cell);
+    let mut acknowledged: Vec<ContainerGuid> = Vec::new();
+    for round in 0..ROUNDS {
+        let mut client = agent.client();
+        let pid = Pid::from_raw(i32::try_from(agent.child.id()).unwrap());
+        // Dies somewhere in the middle of this round's calls.
+        let killer = std::thread::spawn(move || {
+            let wait = std::time::Duration::from_millis(u64::try_from(20 + round * 17).unwrap());
+            let (_hold, never) = std::sync::mpsc::channel::<()>();
+            let _ = never.recv_timeout(wait);
+            let _ = kill(pid, Signal::SIGKILL);
+        });
+        for nth in 0..8 {
+            let (owner, work) = cell.work(&format!("r{round}-{nth}"), counting());
+            let guid = owner.container();
+            let start = volvox_agent::control::Start { owner, work };
+            match client.ask(&Request::Start(Box::new(start))) {
+                Ok(_) => acknowledged.push(guid.clone()),
+                Err(_) => break,
+            }
+            if nth % 4 == 3 && client.ask(&Request::Delete(guid)).is_ok() {
+                acknowledged.pop();
+            }
+        }
+        killer.join().unwrap();
+        agent.child.wait().unwrap();
+        agent = Agent::start(&cell);
+    }
+    let mut client = agent.client();
+    for guid in &acknowledged {
+        let Reply::Container(found) = client.ask(&Request::Show(guid.clone())).unwrap() else {
+            panic!("no answer")
+        };
+        // What was acknowledged is known. What was being made when the agent died may be tried
+        // again; the rest runs.
+        let view = until("it is settled", || match found.clone() {
+            Some(view) => Some(view),
+            None => panic!("{guid} was forgotten"),
+        });
+        let result = view.container.result;
+        assert!(
+            !result.failed || result.retryable || result.failure_reason.contains("restarted"),
+            "{guid}: {result:?}"
+        );
+    }
+    let Reply::Containers(all) = client.ask(&Request::List).unwrap() else { panic!("no answer") };
+    assert!(all.len() >= acknowledged.len());
+    for view in all {
+        client.ask(&Request::Delete(view.container.guid)).unwrap();
+    }
+    drop(client);
+    agent.kill();
+    until("nothing is left", || cell.leftovers().is_empty().then_some(()));
+    cell.open();
+}
