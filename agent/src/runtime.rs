@@ -15,6 +15,7 @@ pub mod machine;
 pub mod net;
 pub mod privilege;
 mod program;
+pub(crate) mod remove;
 pub mod shim;
 pub mod spec;
 pub mod transfer;

@@ -1,6 +1,6 @@
-//! One container's cgroup: its limits, and how often the kernel killed in it for want of memory. On the unified tree
-//! (v2) one folder, on the older one (v1) a folder for each controller; which it is, is read off
-//! the mounts.
+//! One container's cgroup: its limits, and how often the kernel killed in it for want of memory.
+//! On the unified tree (v2) one folder, on the older one (v1) a folder for each controller; which it
+//! is, is read off the mounts, once for all containers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -237,7 +237,8 @@ fn share_out(folder: &Path, limits: &Limits) -> io::Result<()> {
         let place = folder.display();
         if !has("cgroup.controllers")?.iter().any(|it| it == name) {
             return Err(io::Error::other(format!(
-                "{place} has no cgroup controller {name}: an older tree holds it, or whoever owns the folder above does not share it out"
+                "{place} has no cgroup controller {name}: an older tree holds it, or the folder above \
+                 does not share it out"
             )));
         }
         std::fs::write(folder.join("cgroup.subtree_control"), format!("+{name}")).map_err(

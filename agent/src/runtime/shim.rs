@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::cgroup::{Cgroup, Hierarchy};
 use super::connection::Connection;
 use super::program::Program;
+use super::remove::remove_all;
 use super::spec::{
     ContainerSpec, EXITS, Exit, LOGS, LogLine, ProcessSpec, Reply, Request, SOCKET, SPEC, Status,
     TerminalSize, is_container_id,
@@ -174,12 +175,7 @@ impl Shims {
     pub fn clear(&self, id: &str) -> Result<(), ShimError> {
         let hierarchy = Hierarchy::detect().map_err(doing("find the cgroups"))?;
         Cgroup::new(hierarchy, id).destroy().map_err(doing("clear the cgroup"))?;
-        match std::fs::remove_dir_all(self.folder(id)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(doing(format!("remove the folder of {id}"))(error))
-            }
-            Ok(()) | Err(_) => Ok(()),
-        }
+        remove_all(&self.folder(id)).map_err(doing(format!("remove the folder of {id}")))
     }
 }
 

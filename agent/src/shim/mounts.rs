@@ -3,17 +3,20 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Component, Path};
 
 use libc::{
     MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REC, MS_REMOUNT, MS_SLAVE, c_ulong,
 };
+use nix::fcntl::AtFlags;
+use nix::unistd::{Gid, Uid, fchownat};
 
 use super::disk::Disk;
 use super::sys;
 use super::tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
+use crate::runtime::remove::remove_all;
 use crate::runtime::spec::{Access, Bind, ContainerSpec};
 
 /// Kernel files that tell of the host or could be turned against it: they read as empty.
@@ -90,7 +93,9 @@ pub(crate) fn prepare(
     // By descriptor: no name needs escaping, and no number of layers exceeds a page of options.
     let lower: Vec<String> = layers.iter().map(|it| by_descriptor(it.as_fd())).collect();
     let options = format!(
-        "lowerdir={},upperdir={},workdir={}",
+        // Volatile: what is written here ends with the container, so nothing waits for the disk,
+        // and neither a sync inside nor the unmounting writes out the host's whole file system.
+        "volatile,lowerdir={},upperdir={},workdir={}",
         lower.join(":"),
         by_descriptor(upper.as_fd()),
         by_descriptor(work.as_fd()),
@@ -98,7 +103,7 @@ pub(crate) fn prepare(
     sys::mount(Path::new("overlay"), &path, "overlay", MS_NODEV, options.as_bytes())?;
     let root = File::open(&path)?;
     for bind in &spec.binds {
-        place(&root, bind, users, &mut notes).map_err(|error| {
+        place(&root, bind, users, owner, &mut notes).map_err(|error| {
             let from = bind.source.display();
             named(format!("bind {from} to {}", bind.target.display()), &error)
         })?;
@@ -117,13 +122,7 @@ pub(crate) fn remove(folder: &Path) -> io::Result<()> {
             Err(error) => return Err(error),
         }
     }
-    for made in [ROOT, UPPER, WORK] {
-        match std::fs::remove_dir_all(folder.join(made)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-    }
-    Ok(())
+    [ROOT, UPPER, WORK].iter().try_for_each(|made| remove_all(&folder.join(made)))
 }
 
 fn named(doing: String, error: &io::Error) -> io::Error {
@@ -168,6 +167,7 @@ fn place(
     root: &File,
     bind: &Bind,
     users: Option<BorrowedFd<'_>>,
+    owner: u32,
     notes: &mut Vec<String>,
 ) -> io::Result<()> {
     let taken = match bind.access {
@@ -177,11 +177,12 @@ fn place(
     let tree = mapped(&bind.source, Extent::WithAllBelow, taken, users, notes)?;
     // Asked of the copy: the source may have become something else meanwhile.
     let is_folder = File::from(tree.as_fd().try_clone_to_owned()?).metadata()?.is_dir();
-    let target = make_place(root, &bind.target, is_folder)?;
+    let target = make_place(root, &bind.target, is_folder, owner)?;
     tree.attach(target.as_fd())
 }
 
-fn make_place(root: &File, target: &Path, is_folder: bool) -> io::Result<std::os::fd::OwnedFd> {
+/// Finds the place below the root, or makes it, such that it belongs to the container's root.
+fn make_place(root: &File, target: &Path, is_folder: bool, owner: u32) -> io::Result<OwnedFd> {
     let mut parts: Vec<&Path> = Vec::new();
     for part in target.components() {
         match part {
@@ -197,29 +198,34 @@ fn make_place(root: &File, target: &Path, is_folder: bool) -> io::Result<std::os
     };
     let mut at = root.as_fd().try_clone_to_owned()?;
     for name in folders {
-        at = folder_below(at, name)?;
+        at = folder_below(at.as_fd(), name, owner)?;
     }
     if is_folder {
-        return folder_below(at, last);
+        return folder_below(at.as_fd(), last, owner);
     }
-    let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_NOFOLLOW;
     match sys::open_in_root(at.as_fd(), last, libc::O_PATH | libc::O_NOFOLLOW) {
-        Ok(found) => Ok(found),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_NOFOLLOW;
             sys::create_in_root(at.as_fd(), last, flags)?;
+            own(at.as_fd(), last, owner)?;
             sys::open_in_root(at.as_fd(), last, libc::O_PATH | libc::O_NOFOLLOW)
         }
-        Err(error) => Err(error),
+        found => found,
     }
 }
 
-fn folder_below(at: std::os::fd::OwnedFd, name: &Path) -> io::Result<std::os::fd::OwnedFd> {
-    match sys::make_folder_at(at.as_fd(), name) {
-        Ok(()) => {}
+fn folder_below(at: BorrowedFd<'_>, name: &Path, owner: u32) -> io::Result<OwnedFd> {
+    match sys::make_folder_at(at, name) {
+        Ok(()) => own(at, name, owner)?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
-    sys::open_in_root(at.as_fd(), name, libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW)
+    sys::open_in_root(at, name, libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW)
+}
+
+fn own(at: BorrowedFd<'_>, name: &Path, owner: u32) -> io::Result<()> {
+    let (user, group) = (Uid::from_raw(owner), Gid::from_raw(owner));
+    Ok(fchownat(at, name, Some(user), Some(group), AtFlags::AT_SYMLINK_NOFOLLOW)?)
 }
 
 /// In the container's namespaces, before its users are set: makes the root a mount of our own,
