@@ -30,4 +30,4 @@ pub mod upload;
 pub mod zip;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;

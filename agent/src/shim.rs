@@ -3,14 +3,17 @@
 //! async: it sleeps in `poll` until something happens.
 
 mod container;
+mod disk;
 mod lines;
-mod logs;
+pub(crate) mod logs;
 mod mounts;
 mod process;
+mod quota;
 mod seccomp;
 mod serve;
 mod sys;
-mod user;
+mod tree;
+pub(crate) mod user;
 
 use std::fs::File;
 use std::io;
@@ -18,9 +21,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub use serve::run;
+pub(crate) use tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
 
 /// The program: `volvox-shim FOLDER`, started by an agent that has put a spec into the folder.
 pub fn main() -> ExitCode {
+    // The kernel named the process after the descriptor that it was run from.
+    let _ = sys::set_name(c"volvox-shim");
     let mut arguments = std::env::args_os().skip(1);
     let (Some(folder), None) = (arguments.next(), arguments.next()) else {
         complain("usage: volvox-shim FOLDER (it is started by volvox-agent, not by hand)");
@@ -54,4 +60,14 @@ pub(crate) fn wait_readable(
 ) -> io::Result<()> {
     sys::poll(&[(fd, libc::POLLIN)], Some(patience.max(std::time::Duration::from_millis(1))))
         .map(drop)
+}
+
+/// A handle on a process that no other process can come to have.
+pub(crate) fn hold_of(pid: i32) -> io::Result<std::os::fd::OwnedFd> {
+    sys::hold_of(pid)
+}
+
+/// Kills the process behind a handle.
+pub(crate) fn kill(handle: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+    sys::signal(handle, libc::SIGKILL)
 }

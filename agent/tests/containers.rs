@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use volvox_agent::runtime::cgroup::Hierarchy;
 use volvox_agent::runtime::shim::{Shim, ShimError, Shims};
 use volvox_agent::runtime::spec::{
     Access, Bind, ContainerSpec, End, Exit, Limits, LogLimits, Output, ProcessSpec,
@@ -52,7 +53,7 @@ impl Cell {
         std::fs::write(layer.join("etc/passwd"), passwd).unwrap();
         std::fs::write(layer.join("etc/group"), "root:x:0:\nvcap:x:2000:\nmore:x:77:vcap\n")
             .unwrap();
-        std::os::unix::fs::chown(layer.join("home/vcap"), Some(102_000), Some(102_000)).unwrap();
+        std::os::unix::fs::chown(layer.join("home/vcap"), Some(2_000), Some(2_000)).unwrap();
         let shim = Path::new(env!("CARGO_BIN_EXE_volvox-shim"));
         let shims = Shims::new(&folder.path().join("containers"), shim);
         let unique = folder.path().file_name().unwrap().to_str().unwrap();
@@ -72,6 +73,7 @@ impl Cell {
             first_id: 100_000,
             ids: 65_536,
             privileged: false,
+            cgroup: Hierarchy::detect().unwrap(),
             limits: Limits::default(),
             log: LogLimits::default(),
         }

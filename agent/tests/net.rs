@@ -13,11 +13,15 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 
+use volvox_agent::executor::steps::CheckOutcome;
+use volvox_agent::image::cancel::Cancel;
+use volvox_agent::runtime::check::check;
 use volvox_agent::runtime::net::link::{self, Veth};
 use volvox_agent::runtime::net::netlink::Socket;
 use volvox_agent::runtime::net::{
     COMPILED_RULES, EgressError, Ipv4Network, NetError, Network, NetworkConfig, tables,
 };
+use volvox_protocol::definition::{Check, HttpCheck, TcpCheck};
 use volvox_protocol::egress::{PortRange, SecurityGroupRule};
 
 #[path = "net/machine.rs"]
@@ -50,6 +54,34 @@ fn a_mapped_port_is_reached_from_outside_and_from_the_machine_itself() {
     machine.outside.misses(HOST, host_port + 1);
     network.detach("web").unwrap();
     machine.outside.misses(HOST, host_port);
+}
+
+#[test]
+fn a_check_from_the_machine_reaches_a_container_that_reaches_nothing() {
+    if cannot_run("a_check_from_the_machine_reaches_a_container_that_reaches_nothing") {
+        return;
+    }
+    let machine = Machine::new();
+    let mut network = machine.open();
+    let (container, attached) = attach(&mut network, "c", &[]);
+    container.serve(attached.address, 8080, "HTTP/1.1 200 OK\r\n\r\n");
+    // No mapped port is needed, and no rule.
+    container.serve(Ipv4Addr::UNSPECIFIED, 9090, "HTTP/1.1 503 Busy\r\n\r\n");
+    container.serve(Ipv4Addr::LOCALHOST, 7070, "HTTP/1.1 200 OK\r\n\r\n");
+    let made =
+        |it: Check| machine.here.run(|| check(&it, attached.address, SURELY, &Cancel::new()));
+    let http = |port| made(Check::Http(HttpCheck { port, ..HttpCheck::default() }));
+    let tcp = |port| made(Check::Tcp(TcpCheck { port, ..TcpCheck::default() }));
+    assert_eq!(http(8080), CheckOutcome::Passed);
+    assert_eq!(tcp(9090), CheckOutcome::Passed);
+    let busy = http(9090);
+    assert!(matches!(&busy, CheckOutcome::Failed(text) if text.contains("code 503")), "{busy:?}");
+    // What listens on the container's loopback only is not there for others.
+    for outcome in [http(7070), tcp(7070)] {
+        let CheckOutcome::Failed(text) = outcome else { panic!("{outcome:?}") };
+        assert!(text.ends_with("connection refused"), "{text}");
+    }
+    container.misses(attached.gateway, 22);
 }
 
 #[test]

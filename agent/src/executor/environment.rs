@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use volvox_protocol::action::EnvironmentVariable;
 use volvox_protocol::actual_lrp::PortMapping;
 use volvox_protocol::id::InstanceGuid;
@@ -39,7 +39,7 @@ pub enum Identity {
 }
 
 /// How a container is reached.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkFacts {
     /// The cell, from outside.
     pub external_address: IpAddr,

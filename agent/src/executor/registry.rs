@@ -99,6 +99,17 @@ pub enum ContainerEvent {
     Completed(ContainerGuid),
 }
 
+impl ContainerEvent {
+    /// The container that it is about.
+    pub fn guid(&self) -> &ContainerGuid {
+        match self {
+            ContainerEvent::Reserved(guid)
+            | ContainerEvent::Running(guid)
+            | ContainerEvent::Completed(guid) => guid,
+        }
+    }
+}
+
 /// Why a container left the registry.
 ///
 /// A reservation that expires or is stopped is no completed container: the state table forbids

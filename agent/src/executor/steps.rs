@@ -54,6 +54,7 @@ pub use message::{
     TransferFailure, Transferred,
 };
 pub use spec::{StepSettings, StepSpec};
+pub(crate) use text::size;
 
 /// All the steps of one container, and how far they are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

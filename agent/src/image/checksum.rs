@@ -5,9 +5,10 @@
 
 use md5::Md5;
 use sha1::Sha1;
-use sha2::{Digest as _, Sha256};
+use sha2::{Digest as _, Sha256, Sha512};
 
-/// The algorithms of a download action.
+/// The algorithms of downloads. Actions and dependencies name the first three, as in Diego; the last
+/// comes with the digest of an image layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     /// MD5: against accidents only.
@@ -16,6 +17,8 @@ pub enum Algorithm {
     Sha1,
     /// SHA-256.
     Sha256,
+    /// SHA-512.
+    Sha512,
 }
 
 impl Algorithm {
@@ -24,6 +27,7 @@ impl Algorithm {
             Algorithm::Md5 => 16,
             Algorithm::Sha1 => 20,
             Algorithm::Sha256 => 32,
+            Algorithm::Sha512 => 64,
         }
     }
 }
@@ -39,7 +43,7 @@ pub struct Checksum {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadChecksum {
     /// No algorithm of ours.
-    #[error("checksum algorithm {0:?}: md5, sha1 or sha256 are known")]
+    #[error("checksum algorithm {0:?}: md5, sha1, sha256 and sha512 are known")]
     Algorithm(String),
     /// Not hexadecimal, or of another length.
     #[error("checksum value of {given} characters: {wanted} hexadecimal digits are wanted")]
@@ -68,6 +72,7 @@ impl Checksum {
             "md5" => Algorithm::Md5,
             "sha1" => Algorithm::Sha1,
             "sha256" => Algorithm::Sha256,
+            "sha512" => Algorithm::Sha512,
             _ => return Err(BadChecksum::Algorithm(algorithm.chars().take(32).collect())),
         };
         let wanted = algorithm.bytes() * 2;
@@ -83,6 +88,7 @@ pub struct Hashing {
     sha256: Sha256,
     md5: Option<Md5>,
     sha1: Option<Sha1>,
+    sha512: Option<Sha512>,
     wanted: Option<Checksum>,
 }
 
@@ -94,6 +100,7 @@ impl Hashing {
             sha256: Sha256::new(),
             md5: (algorithm == Some(Algorithm::Md5)).then(Md5::new),
             sha1: (algorithm == Some(Algorithm::Sha1)).then(Sha1::new),
+            sha512: (algorithm == Some(Algorithm::Sha512)).then(Sha512::new),
             wanted: wanted.cloned(),
         }
     }
@@ -107,6 +114,9 @@ impl Hashing {
         if let Some(sha1) = &mut self.sha1 {
             sha1.update(bytes);
         }
+        if let Some(sha512) = &mut self.sha512 {
+            sha512.update(bytes);
+        }
     }
 
     /// All bytes were seen: their SHA-256, or the mismatch.
@@ -114,7 +124,8 @@ impl Hashing {
         let sha256: [u8; 32] = self.sha256.finalize().into();
         let md5 = self.md5.map(|it| it.finalize().to_vec());
         let sha1 = self.sha1.map(|it| it.finalize().to_vec());
-        let got = md5.or(sha1).unwrap_or_else(|| sha256.to_vec());
+        let sha512 = self.sha512.map(|it| it.finalize().to_vec());
+        let got = md5.or(sha1).or(sha512).unwrap_or_else(|| sha256.to_vec());
         match self.wanted {
             Some(wanted) if !same(&wanted.value, &got) => {
                 Err(Mismatch { expected: hex(&wanted.value), got: hex(&got) })
@@ -193,6 +204,11 @@ mod tests {
             ("md5", "900150983cd24fb0d6963f7d28e17f72"),
             ("SHA1", "A9993E364706816ABA3E25717850C26C9CD0D89D"),
             ("sha256", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+            (
+                "Sha512",
+                "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a\
+                 2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f",
+            ),
         ] {
             let wanted = Checksum::parse(algorithm, value).unwrap();
             let mut good = Hashing::new(Some(&wanted));
@@ -214,6 +230,8 @@ mod tests {
         assert_eq!(bad("crc32", "00"), BadChecksum::Algorithm("crc32".into()));
         assert_eq!(bad("md5", "00"), BadChecksum::Value { wanted: 32, given: 2 });
         assert_eq!(bad("md5", &"g".repeat(32)), BadChecksum::Value { wanted: 32, given: 32 });
+        let short = "0".repeat(64);
+        assert_eq!(bad("sha512", &short), BadChecksum::Value { wanted: 128, given: 64 });
         assert_eq!(bad("sha1", ""), BadChecksum::Value { wanted: 40, given: 0 });
     }
 

@@ -49,6 +49,9 @@ pub enum Standing {
 const FOLDER: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
+/// As [`FOLDER`], where links may lead to it.
+const FOLLOWED: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+
 impl Folder {
     /// Opens a folder that the operator named: links on the way to it are followed.
     pub fn open(path: &Path) -> Result<Folder, Errno> {
@@ -81,7 +84,7 @@ impl Folder {
                 }
             };
             so_far.push(name);
-            let opened = match self.open_following(&so_far) {
+            let opened = match self.open_following(&so_far, FOLLOWED) {
                 Err(Errno::ENOENT) => {
                     // The last folder is held open, so this cannot be led elsewhere. A dangling link
                     // of that name makes mkdirat fail.
@@ -97,8 +100,23 @@ impl Folder {
         Ok(at)
     }
 
-    fn open_following(&self, path: &Path) -> Result<OwnedFd, Errno> {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    /// Finds what is at a path of a container, as [`Folder::open_in_root`] does, and looks at it only:
+    /// a descriptor to ask about, which no pipe and no device notices.
+    pub fn look_in_root(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        let mut plain = std::path::PathBuf::new();
+        for part in path.components() {
+            match part {
+                std::path::Component::Normal(name) => plain.push(name),
+                std::path::Component::RootDir | std::path::Component::CurDir => {}
+                std::path::Component::ParentDir | std::path::Component::Prefix(_) => {
+                    return Err(Errno::EINVAL);
+                }
+            }
+        }
+        self.open_following(&plain, OFlag::O_PATH | OFlag::O_CLOEXEC)
+    }
+
+    fn open_following(&self, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
         let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
         if self.walk == Walk::Kernel
             && let Some(answer) = self.ask_kernel(path.as_os_str(), flags, resolve)
@@ -106,7 +124,7 @@ impl Folder {
             return answer;
         }
         let mut names = path.iter().peekable();
-        self.step_through(&mut names, FOLDER)
+        self.step_through(&mut names, flags | OFlag::O_NOFOLLOW)
     }
 
     /// Opens the folder of this path: all of it must be real folders.

@@ -3,13 +3,16 @@
 //! A layer's folder is named by the digest of what it was made from and by how it was unpacked. It
 //! is made as `NAME.partial` and renamed when it is whole and on disk, so a folder that has its name
 //! is whole. Partial ones are removed at the start. One process owns the store, by a lock on it.
+//!
+//! Layers of downloads are many and come and go: whoever uses one holds it ([`LayerHold`]), and
+//! [`LayerStore::remove_unused`] removes those that nobody holds.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::cache::CacheError;
 use super::cancel::Cancel;
@@ -21,6 +24,13 @@ use super::shelf::{lock_folder, sync_folder};
 use super::turns::Turns;
 use super::unpack::{At, CHUNK_BYTES, Format, Order, UnpackError, unpack};
 
+/// What the name of an archive's layer begins with.
+const PREFIX: &str = "sha256-";
+/// What stands in the name of a download's layer.
+const OF_DOWNLOADS: &str = "-files-";
+/// How a name ends while its layer is not whole.
+const PARTIAL: &str = ".partial";
+
 /// Where a cell keeps its layers.
 #[derive(Debug)]
 pub struct LayerStore {
@@ -29,6 +39,32 @@ pub struct LayerStore {
     turns: Turns,
     /// Digests by what the file system says of a file, so that an archive is read once.
     digests: Mutex<BTreeMap<Identity, String>>,
+    /// How often each layer is held.
+    held: Mutex<BTreeMap<String, usize>>,
+}
+
+/// The promise that a layer is not removed before this is dropped.
+#[derive(Debug)]
+pub struct LayerHold {
+    store: Arc<LayerStore>,
+    name: String,
+}
+
+impl LayerHold {
+    /// The layer's folder.
+    pub fn path(&self) -> PathBuf {
+        self.store.folder.join(&self.name)
+    }
+}
+
+impl Drop for LayerHold {
+    fn drop(&mut self) {
+        let mut held = self.store.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = held.get_mut(&self.name) {
+            *count -= 1;
+        }
+        held.retain(|_, count| *count > 0);
+    }
 }
 
 /// An archive that changes changes one of these; whoever can forge them owns the cell.
@@ -103,8 +139,9 @@ impl LayerStore {
                 fs::remove_dir_all(&path).map_err(failed("remove", &path))?;
             }
         }
-        let (folder, turns, digests) = (folder.to_owned(), Turns::default(), Mutex::default());
-        Ok(LayerStore { folder, _lock: lock, turns, digests })
+        let (digests, held) = (Mutex::default(), Mutex::default());
+        let (folder, turns) = (folder.to_owned(), Turns::default());
+        Ok(LayerStore { folder, _lock: lock, turns, digests, held })
     }
 
     /// Where images are mounted, one folder each. The shim mounts; this is only the place.
@@ -121,20 +158,87 @@ impl LayerStore {
     ) -> Result<PathBuf, LayerError> {
         let file = File::open(archive).map_err(failed("open", archive))?;
         let digest = self.digest(&file, archive, cancel)?;
-        let name = layer_name(&digest, &recipe);
-        self.built(&name, cancel, |folder| {
+        self.filled(&layer_name(&digest, &recipe), &file, archive, recipe, cancel)
+    }
+
+    /// The layer of a download with this SHA-256, unpacked now if it is not there yet, and held.
+    pub fn downloaded(
+        self: &Arc<Self>,
+        archive: &File,
+        sha256: &str,
+        recipe: Recipe,
+        cancel: &Cancel,
+    ) -> Result<LayerHold, LayerError> {
+        // Held first: who removes looks at this while it has the turn, so it either leaves the
+        // layer, or has removed it before we get our turn and make it again.
+        let hold = self.hold_name(layer_name(sha256, &recipe));
+        self.filled(&hold.name, archive, Path::new("download"), recipe, cancel)?;
+        Ok(hold)
+    }
+
+    /// Holds a layer that is there, by its folder: for containers that outlived the agent. `None`:
+    /// there is no such layer.
+    pub fn hold(self: &Arc<Self>, path: &Path) -> Option<LayerHold> {
+        let name = path.strip_prefix(&self.folder).ok()?.to_str()?;
+        let is_layer = name.starts_with(PREFIX) && !name.contains('/') && path.is_dir();
+        is_layer.then(|| self.hold_name(name.to_owned()))
+    }
+
+    fn hold_name(self: &Arc<Self>, name: String) -> LayerHold {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        *held.entry(name.clone()).or_default() += 1;
+        drop(held);
+        LayerHold { store: Arc::clone(self), name }
+    }
+
+    /// Removes the layers of downloads that nobody holds, and tells how many they were. After a start
+    /// all that run must have been given their holds again. Root file systems stay.
+    pub fn remove_unused(&self) -> Result<usize, LayerError> {
+        let at_once = Cancel::new();
+        at_once.cancel();
+        let mut removed = 0;
+        for entry in fs::read_dir(&self.folder).map_err(failed("list", &self.folder))? {
+            let path = entry.map_err(failed("list", &self.folder))?.path();
+            let name = path.file_name().and_then(|it| it.to_str()).unwrap_or_default().to_owned();
+            let is_download = name.starts_with(PREFIX) && name.contains(OF_DOWNLOADS);
+            if !is_download || name.ends_with(PARTIAL) {
+                continue;
+            }
+            // Who has the turn is making it, and holds it.
+            let Some(_turn) = self.turns.take(&name, &at_once) else { continue };
+            if self.held.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&name) {
+                continue;
+            }
+            // First the name: half a layer must not have it.
+            let partial = self.folder.join(format!("{name}{PARTIAL}"));
+            fs::rename(&path, &partial).map_err(failed("rename", &path))?;
+            remove_tree(&partial).map_err(failed("remove", &partial))?;
+            removed += 1;
+        }
+        Ok(removed)
+    }
+
+    fn filled(
+        &self,
+        name: &str,
+        file: &File,
+        shown: &Path,
+        recipe: Recipe,
+        cancel: &Cancel,
+    ) -> Result<PathBuf, LayerError> {
+        self.built(name, cancel, |folder| {
             let into =
                 Folder::open(folder).map_err(|error| failed("open", folder)(error.into()))?;
             let Recipe { format, purpose, ownership, limits } = recipe;
             let progress = &mut |_| {};
             let order = Order { format, purpose, ownership, limits, cancel, progress };
-            match unpack(&file, &into, order) {
+            match unpack(file, &into, order) {
                 Ok(done) => {
                     tracing::info!(layer = name, ?done, "unpacked a layer");
                     Ok(())
                 }
                 Err(UnpackError::Cancelled) => Err(LayerError::Cancelled),
-                Err(source) => Err(LayerError::Unpack { path: archive.to_owned(), source }),
+                Err(source) => Err(LayerError::Unpack { path: shown.to_owned(), source }),
             }
         })
     }
@@ -151,7 +255,7 @@ impl LayerStore {
         if done.is_dir() {
             return Ok(done);
         }
-        let partial = self.folder.join(format!("{name}.partial"));
+        let partial = self.folder.join(format!("{name}{PARTIAL}"));
         remove_tree(&partial).map_err(failed("remove", &partial))?;
         fs::create_dir(&partial).map_err(failed("make", &partial))?;
         let made = fs::set_permissions(&partial, Permissions::from_mode(0o755))
@@ -214,10 +318,10 @@ impl LayerStore {
 /// The same archive with other owners or rules is another layer.
 fn layer_name(digest: &str, recipe: &Recipe) -> String {
     let purpose = match recipe.purpose {
-        Purpose::RootFileSystem => "root",
-        Purpose::Download => "files",
+        Purpose::RootFileSystem => "-root-",
+        Purpose::Download => OF_DOWNLOADS,
     };
-    format!("sha256-{digest}-{purpose}-{}", owner_tag(recipe.ownership))
+    format!("{PREFIX}{digest}{purpose}{}", owner_tag(recipe.ownership))
 }
 
 /// Who owns a layer, as a part of its name.

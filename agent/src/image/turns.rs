@@ -1,6 +1,7 @@
-//! One at a time for each name: the first works, the others wait and find it done.
+//! Waiting for each other: one at a time for each name, or so many at a time whoever they are.
 //!
-//! The cache takes turns by key, the layer store by layer. A thread that dies gives its turn back.
+//! The cache takes turns by key, the layer store by layer: the first works, the others wait and find
+//! it done. Transfers take slots. A thread that dies gives back what it had.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -53,6 +54,52 @@ impl Drop for Turn<'_> {
     }
 }
 
+/// So many at a time.
+#[derive(Debug)]
+pub struct Slots {
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// The right to be one of them, until dropped.
+#[derive(Debug)]
+pub struct Slot<'a> {
+    slots: &'a Slots,
+}
+
+impl Slots {
+    /// At least one.
+    pub fn new(count: usize) -> Slots {
+        Slots { free: Mutex::new(count.max(1)), freed: Condvar::new() }
+    }
+
+    /// Waits for a slot. `None`: cancelled before there was one.
+    pub fn take(&self, cancel: &Cancel) -> Option<Slot<'_>> {
+        let mut free = self.lock();
+        while *free == 0 {
+            if cancel.is_cancelled() {
+                return None;
+            }
+            let waited = self.freed.wait_timeout(free, LOOK_AROUND);
+            free = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *free -= 1;
+        Some(Slot { slots: self })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        // A number is whole at every moment.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        *self.slots.lock() += 1;
+        self.slots.freed.notify_one();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,5 +122,21 @@ mod tests {
             panic!("at work");
         });
         assert!(panics.is_err() && turns.take("a", &cancelled).is_some());
+    }
+
+    #[test]
+    fn slots_are_given_so_many_times_and_come_back() {
+        let slots = Slots::new(2);
+        let cancelled = Cancel::new();
+        cancelled.cancel();
+        let (first, second) = (slots.take(&cancelled), slots.take(&cancelled));
+        assert!(first.is_some() && second.is_some() && slots.take(&cancelled).is_none());
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| slots.take(&Cancel::new()).is_some());
+            drop(first);
+            assert!(waiting.join().unwrap());
+        });
+        assert!(slots.take(&cancelled).is_some(), "the second one is still out");
+        assert!(Slots::new(0).take(&cancelled).is_some(), "none at all would wait for ever");
     }
 }

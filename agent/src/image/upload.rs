@@ -28,7 +28,8 @@ pub enum Verb {
 }
 
 impl Fetcher {
-    /// Sends a file. Success is any 2xx, or 303: the server took it and shows another page.
+    /// Sends a file, and tells how many bytes it had. Success is any 2xx, or 303: the server took it
+    /// and shows another page.
     pub fn upload(
         &self,
         verb: Verb,
@@ -36,7 +37,7 @@ impl Fetcher {
         file: &File,
         max_bytes: u64,
         cancel: &Cancel,
-    ) -> Result<(), FetchError> {
+    ) -> Result<u64, FetchError> {
         let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
         if !matches!(scheme.as_deref(), Some("http" | "https")) {
             return Err(FetchError::Scheme { url: shown_url(url) });
@@ -62,7 +63,7 @@ impl Fetcher {
         let mut tried = 0;
         loop {
             let error = match self.send_once(verb, url, &sized, cancel) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(sized.bytes),
                 Err(error) => error,
             };
             tried += 1;

@@ -1,18 +1,23 @@
-//! One container's cgroup: its limits, and whether it ran out of memory. On the unified tree
+//! One container's cgroup: its limits, and how often the kernel killed in it for want of memory. On the unified tree
 //! (v2) one folder, on the older one (v1) a folder for each controller; which it is, is read off
 //! the mounts.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::spec::Limits;
+use serde::{Deserialize, Serialize};
+
+use super::devices;
+use super::spec::{self, Limits};
 
 /// The folder below which all of ours are.
 const PARENT: &str = "volvox";
 
 /// Where the host keeps its cgroups.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hierarchy {
     /// One tree for everything.
     Unified(PathBuf),
@@ -89,20 +94,36 @@ impl Cgroup {
         Some(root.join(PARENT).join(&self.id))
     }
 
-    /// Makes it and sets its limits.
+    /// Makes it, sets its limits, and keeps it from all devices but those that programs expect.
     pub fn create(&self, limits: &Limits) -> io::Result<()> {
-        if let Hierarchy::Unified(root) = &self.hierarchy {
-            let parent = root.join(PARENT);
-            std::fs::create_dir_all(&parent)?;
-            for folder in [root.as_path(), &parent] {
-                // Refused where a controller is missing or taken; the limits below then say so.
-                let _ = std::fs::write(folder.join("cgroup.subtree_control"), "+memory +cpu +pids");
+        self.check_name()?;
+        again_while_missing(|| {
+            if let Hierarchy::Unified(root) = &self.hierarchy {
+                let parent = root.join(PARENT);
+                std::fs::create_dir_all(&parent)?;
+                for folder in [root.as_path(), &parent] {
+                    share_out(folder, limits)?;
+                }
+            }
+            self.folders().iter().try_for_each(std::fs::create_dir_all)
+        })?;
+        self.limit(limits)?;
+        match &self.hierarchy {
+            Hierarchy::Unified(root) => {
+                devices::allow_by_program(&root.join(PARENT).join(&self.id))
+            }
+            Hierarchy::Older(_) => {
+                self.folder("devices").map_or(Ok(()), |it| devices::allow_in_list(&it))
             }
         }
-        for folder in self.folders() {
-            make(&folder)?;
+    }
+
+    /// A name that led elsewhere would make us limit or kill what is not ours.
+    fn check_name(&self) -> io::Result<()> {
+        if spec::is_container_id(&self.id) {
+            return Ok(());
         }
-        self.limit(limits)
+        Err(io::Error::other(format!("{:?} is no name for a container", self.id)))
     }
 
     fn limit(&self, limits: &Limits) -> io::Result<()> {
@@ -146,22 +167,22 @@ impl Cgroup {
         self.folders().into_iter().map(|folder| folder.join("cgroup.procs")).collect()
     }
 
-    /// Whether the kernel has killed something here for want of memory.
-    pub fn is_out_of_memory(&self) -> bool {
-        let Some(folder) = self.folder("memory") else { return false };
-        let counted = |file: &str, name: &str| {
-            let text = std::fs::read_to_string(folder.join(file)).unwrap_or_default();
-            text.lines().any(|line| match line.split_once(' ') {
-                Some((key, count)) => key == name && count.trim() != "0",
-                None => false,
-            })
+    /// How often the kernel has killed here for want of memory.
+    pub fn oom_kills(&self) -> u64 {
+        let Some(folder) = self.folder("memory") else { return 0 };
+        let file = match &self.hierarchy {
+            Hierarchy::Unified(_) => "memory.events",
+            Hierarchy::Older(_) => "memory.oom_control",
         };
-        counted("memory.events", "oom_kill") || counted("memory.oom_control", "oom_kill")
+        let text = std::fs::read_to_string(folder.join(file)).unwrap_or_default();
+        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        count.and_then(|it| it.trim().parse().ok()).unwrap_or_default()
     }
 
     /// Kills everything in it and removes it. Nothing is left, or an error says what is.
     pub fn destroy(&self) -> io::Result<()> {
         const PATIENCE: Duration = Duration::from_secs(10);
+        self.check_name()?;
         let deadline = Instant::now() + PATIENCE;
         for folder in self.folders() {
             loop {
@@ -187,12 +208,12 @@ impl Cgroup {
     }
 }
 
-/// Makes a folder with those above it, also while somebody else removes an empty one above.
-fn make(folder: &Path) -> io::Result<()> {
+/// Somebody else may remove the folder of all, when it is empty, just before we make one in it.
+fn again_while_missing(mut make: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     const TRIES: usize = 100;
     let mut last = Ok(());
     for _ in 0..TRIES {
-        last = std::fs::create_dir_all(folder);
+        last = make();
         match &last {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Ok(()) | Err(_) => break,
@@ -201,17 +222,54 @@ fn make(folder: &Path) -> io::Result<()> {
     last
 }
 
+/// On the unified tree: lets the folders below this one have the controllers that limits need.
+fn share_out(folder: &Path, limits: &Limits) -> io::Result<()> {
+    let has = |file: &str| -> io::Result<Vec<String>> {
+        let text = std::fs::read_to_string(folder.join(file))?;
+        Ok(text.split_whitespace().map(str::to_owned).collect())
+    };
+    let shared = has("cgroup.subtree_control")?;
+    let needed =
+        [("memory", limits.memory_bytes), ("cpu", limits.cpu_shares), ("pids", limits.pids)];
+    for (name, _) in
+        needed.iter().filter(|(name, limit)| *limit > 0 && !shared.iter().any(|it| it == name))
+    {
+        let place = folder.display();
+        if !has("cgroup.controllers")?.iter().any(|it| it == name) {
+            return Err(io::Error::other(format!(
+                "{place} has no cgroup controller {name}: an older tree holds it, or whoever owns the folder above does not share it out"
+            )));
+        }
+        std::fs::write(folder.join("cgroup.subtree_control"), format!("+{name}")).map_err(
+            |error| {
+                let why = match error.raw_os_error() {
+                    Some(libc::EBUSY) => "it has processes of its own, and may not have both",
+                    Some(_) | None => "the kernel refused",
+                };
+                io::Error::new(error.kind(), format!("share out {name} in {place}: {why}: {error}"))
+            },
+        )?;
+    }
+    Ok(())
+}
+
 /// Kills what is in a folder: at once where the kernel can, else process by process.
 fn kill_all(folder: &Path) {
     if std::fs::write(folder.join("cgroup.kill"), "1").is_ok() {
         return;
     }
-    let members = std::fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
-    for pid in members.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 1) {
-        let _ = nix::sys::signal::kill(
-            nix::unistd::Pid::from_raw(pid),
-            nix::sys::signal::Signal::SIGKILL,
-        );
+    let members = || -> Vec<i32> {
+        let text = std::fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 1).collect()
+    };
+    // A number may become another process's before it is used. Who is still a member when we have
+    // hold of it is the one that we mean.
+    let held: BTreeMap<i32, OwnedFd> = members()
+        .into_iter()
+        .filter_map(|pid| Some((pid, crate::shim::hold_of(pid).ok()?)))
+        .collect();
+    for handle in members().iter().filter_map(|pid| held.get(pid)) {
+        let _ = crate::shim::kill(handle.as_fd());
     }
 }
 
@@ -240,5 +298,37 @@ mod tests {
         let expected = Hierarchy::Unified(PathBuf::from("/sys/fs/cgroup"));
         assert_eq!(Hierarchy::parse(unified), Some(expected));
         assert_eq!(Hierarchy::parse("1 1 0:1 / / rw - ext4 disk rw\n"), None);
+    }
+
+    #[test]
+    fn controllers_are_shared_out_where_they_are_needed_and_missing_ones_are_named() {
+        let limits = Limits { memory_bytes: 1, pids: 1, ..Limits::default() };
+        let check = |available: &str, shared: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let file = |name: &str| folder.path().join(name);
+            std::fs::write(file("cgroup.controllers"), available).unwrap();
+            std::fs::write(file("cgroup.subtree_control"), shared).unwrap();
+            let done = share_out(folder.path(), &limits).map_err(|error| error.to_string());
+            (done, std::fs::read_to_string(file("cgroup.subtree_control")).unwrap())
+        };
+        // The kernel's file adds what is written to it; a plain one keeps the last.
+        assert_eq!(check("cpu memory pids\n", "memory\n"), (Ok(()), "+pids".to_owned()));
+        assert_eq!(check("memory pids\n", "memory pids\n"), (Ok(()), "memory pids\n".to_owned()));
+        let (refused, _) = check("cpu io\n", "");
+        assert!(refused.unwrap_err().contains("no cgroup controller memory"));
+    }
+
+    #[test]
+    fn a_name_that_leads_elsewhere_is_neither_made_nor_destroyed() {
+        let root = tempfile::tempdir().unwrap();
+        let victim = root.path().join("victim");
+        std::fs::create_dir(&victim).unwrap();
+        for id in ["", ".", "..", "../victim", "-x", "a/b"] {
+            let cgroup = Cgroup::new(Hierarchy::Unified(root.path().to_owned()), id);
+            assert!(cgroup.create(&Limits::default()).is_err(), "{id:?}");
+            assert!(cgroup.destroy().is_err(), "{id:?}");
+        }
+        assert!(victim.exists());
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1);
     }
 }

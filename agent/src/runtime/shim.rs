@@ -4,14 +4,17 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::cgroup::{Cgroup, Hierarchy};
 use super::connection::Connection;
+use super::program::Program;
 use super::spec::{
     ContainerSpec, EXITS, Exit, LOGS, ProcessSpec, Reply, Request, SOCKET, SPEC, Status,
+    is_container_id,
 };
 
 /// How long a shim may take to answer. It does nothing that takes long but destroy.
@@ -74,6 +77,10 @@ impl Shims {
 
     /// Makes a container. It is there when this returns, with no process of its own yet.
     pub fn create(&self, spec: &ContainerSpec) -> Result<Shim, ShimError> {
+        if !is_container_id(&spec.id) {
+            let reason = "that is no name for a container".to_owned();
+            return Err(ShimError::Create { id: spec.id.clone(), reason });
+        }
         let folder = self.folder(&spec.id);
         std::fs::create_dir_all(&self.folder).map_err(doing("make the containers' folder"))?;
         std::fs::create_dir(&folder).map_err(doing(format!("make {}", folder.display())))?;
@@ -89,7 +96,10 @@ impl Shims {
         let failed = |reason: String| ShimError::Create { id: spec.id.clone(), reason };
         let json = serde_json::to_vec(spec).map_err(|error| failed(error.to_string()))?;
         std::fs::write(folder.join(SPEC), json).map_err(doing("write the spec"))?;
-        let output = Command::new(&self.program)
+        let program = Program::sealed(&self.program)
+            .map_err(|error| failed(format!("start {}: {error}", self.program.display())))?;
+        let output = Command::new(program.path())
+            .arg0("volvox-shim")
             .arg(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::cgroup::Hierarchy;
+
 /// Bytes of one frame between agent and shim.
 pub const FRAME_BYTES: usize = 1 << 20;
 /// The spec's file name in a container's folder.
@@ -23,7 +25,7 @@ pub const LOGS: &str = "logs";
 /// Everything a shim needs to make its container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerSpec {
-    /// The container's name: letters, digits, `_` and `-`.
+    /// The container's name, see [`is_container_id`].
     pub id: String,
     /// The layers of its root file system, the top one first. Never written to.
     pub layers: Vec<PathBuf>,
@@ -35,10 +37,19 @@ pub struct ContainerSpec {
     pub ids: u32,
     /// Whether its root is the host's root. The cell's configuration must have allowed that.
     pub privileged: bool,
+    /// Where the host keeps its cgroups, found once for all containers.
+    pub cgroup: Hierarchy,
     /// What it may use.
     pub limits: Limits,
     /// How its output is kept.
     pub log: LogLimits,
+}
+
+/// Whether this can name a container: 1 to 63 letters, digits, `_` and `-`, no `-` first. It becomes
+/// a folder, a cgroup, a host name, and an argument of programs.
+pub fn is_container_id(id: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    (1..=63).contains(&id.len()) && id.bytes().all(plain) && !id.starts_with('-')
 }
 
 /// A host folder or file in a container.
@@ -70,6 +81,10 @@ pub struct Limits {
     pub cpu_shares: u64,
     /// Processes and threads.
     pub pids: u64,
+    /// What it may write to its root file system, in bytes on disk.
+    pub disk_bytes: u64,
+    /// Files and folders that it may have there.
+    pub inodes: u64,
 }
 
 /// How a container's output is kept.
@@ -156,6 +171,8 @@ pub struct Status {
     pub running: Vec<u32>,
     /// Processes that have ended.
     pub exited: Vec<Exit>,
+    /// What is not as it should be in the container, for the operator's eyes.
+    pub notes: Vec<String>,
 }
 
 /// How a process ended.
@@ -165,8 +182,10 @@ pub struct Exit {
     pub id: u32,
     /// How.
     pub end: End,
-    /// Whether the container had run out of memory by then.
+    /// Whether it was killed and the kernel had killed in this container for want of memory.
     pub out_of_memory: bool,
+    /// Whether it was killed because the container had more on disk than it may.
+    pub out_of_disk: bool,
     /// When, in nanoseconds since the Unix epoch.
     pub at: u64,
 }
@@ -178,4 +197,45 @@ pub enum End {
     Status(i32),
     /// By this signal.
     Signal(i32),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_container_id;
+
+    #[test]
+    fn names_of_containers_lead_nowhere_else() {
+        let long = "x".repeat(63);
+        for good in ["a", "A-1_b", "_x", "0", "4f2b1c9a-77d0-4c55-5b0c-1a2b", long.as_str()] {
+            assert!(is_container_id(good), "{good:?}");
+        }
+        let too_long = "x".repeat(64);
+        for bad in [
+            "",
+            ".",
+            "..",
+            "-",
+            "-rf",
+            "--help",
+            "a/b",
+            "/a",
+            "a/",
+            "../a",
+            "a..b",
+            ".a",
+            "a b",
+            "a\n",
+            "a\0",
+            "ä",
+            "a+b",
+            "a:b",
+            "*",
+            "a\\b",
+            "%2e",
+            "cgroup.procs",
+            too_long.as_str(),
+        ] {
+            assert!(!is_container_id(bad), "{bad:?}");
+        }
+    }
 }

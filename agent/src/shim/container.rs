@@ -3,12 +3,14 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use super::disk::Disk;
+use super::mounts::Prepared;
 use super::sys::{self, Fork};
 use super::{mounts, pipe};
-use crate::runtime::cgroup::{Cgroup, Hierarchy};
+use crate::runtime::cgroup::Cgroup;
 use crate::runtime::spec::ContainerSpec;
 
 /// A container that is there: its first process, and what leads into it.
@@ -18,15 +20,22 @@ pub(crate) struct Container {
     pub(crate) pidfd: OwnedFd,
     pub(crate) cgroup: Cgroup,
     pub(crate) namespaces: i32,
+    /// Whether its root is the host's root.
+    pub(crate) is_privileged: bool,
+    /// What keeps its writes within its limits.
+    pub(crate) disk: Disk,
+    /// What is not as it should be, and yet no reason not to run.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Container {
     /// Makes it. When this fails nothing of it runs; the caller removes the folders.
     pub(crate) fn create(spec: &ContainerSpec, folder: &Path) -> io::Result<Self> {
-        let cgroup = Cgroup::new(Hierarchy::detect()?, &spec.id);
+        let cgroup = Cgroup::new(spec.cgroup.clone(), &spec.id);
         cgroup.create(&spec.limits)?;
-        let root = mounts::prepare(spec, folder)?;
-        let (go, say_go) = pipe()?;
+        mounts::isolate()?;
+        let root = folder.join(mounts::ROOT);
+        let (go, mut say_go) = pipe()?;
         let (hear, say) = pipe()?;
         let user = if spec.privileged { 0 } else { libc::CLONE_NEWUSER };
         match sys::fork(sys::NAMESPACES | user)? {
@@ -36,31 +45,51 @@ impl Container {
             }
             Fork::Parent(init, pidfd) => {
                 drop((go, say));
-                let made = admit(spec, &cgroup, init, say_go).and_then(|()| listen(hear));
-                if let Err(error) = made {
-                    let _ = sys::signal(std::os::fd::AsFd::as_fd(&pidfd), libc::SIGKILL);
-                    let _ = sys::wait_for(init);
-                    let _ = cgroup.destroy();
-                    return Err(error);
+                let made = admit(spec, folder, &cgroup, init).and_then(|prepared| {
+                    say_go.write_all(b"!")?;
+                    listen(hear).map(|()| prepared)
+                });
+                match made {
+                    Ok(Prepared { disk, notes }) => {
+                        let namespaces = sys::NAMESPACES | sys::LATER_NAMESPACES | user;
+                        let is_privileged = spec.privileged;
+                        Ok(Container {
+                            init,
+                            pidfd,
+                            cgroup,
+                            namespaces,
+                            is_privileged,
+                            disk,
+                            notes,
+                        })
+                    }
+                    Err(error) => {
+                        let _ = sys::signal(pidfd.as_fd(), libc::SIGKILL);
+                        let _ = sys::wait_for(init);
+                        let _ = cgroup.destroy();
+                        Err(error)
+                    }
                 }
-                let namespaces = sys::NAMESPACES | libc::CLONE_NEWCGROUP | user;
-                Ok(Container { init, pidfd, cgroup, namespaces })
             }
         }
     }
 }
 
-/// From outside: gives the first process its ids and its cgroup, and lets it go on.
-fn admit(spec: &ContainerSpec, cgroup: &Cgroup, init: i32, mut say_go: File) -> io::Result<()> {
-    if !spec.privileged {
+/// From outside: gives the first process its ids, its cgroup and its root file system, which is
+/// mounted only now because its layers show the ids of the new user namespace.
+fn admit(spec: &ContainerSpec, folder: &Path, cgroup: &Cgroup, init: i32) -> io::Result<Prepared> {
+    let users = if spec.privileged {
+        None
+    } else {
         let map = format!("0 {} {}\n", spec.first_id, spec.ids);
         std::fs::write(format!("/proc/{init}/uid_map"), &map)?;
         std::fs::write(format!("/proc/{init}/gid_map"), &map)?;
-    }
+        Some(File::open(format!("/proc/{init}/ns/user"))?)
+    };
     for file in cgroup.join_files() {
         std::fs::write(file, init.to_string())?;
     }
-    say_go.write_all(b"!")
+    mounts::prepare(spec, folder, users.as_ref().map(AsFd::as_fd))
 }
 
 /// Hears whether the first process could furnish its house.
@@ -90,8 +119,8 @@ fn begin(spec: &ContainerSpec, root: &Path, mut go: File, mut say: File) -> ! {
 }
 
 fn settle_in(spec: &ContainerSpec, root: &Path) -> io::Result<()> {
+    sys::unshare(sys::LATER_NAMESPACES)?;
     mounts::enter(root)?;
-    sys::unshare(libc::CLONE_NEWCGROUP)?;
     sys::become_user(0, 0, &[])?;
     mounts::furnish()?;
     sys::set_host_name(&spec.id)?;

@@ -3,16 +3,17 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
 use libc::{
     MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REC, MS_REMOUNT, MS_SLAVE, c_ulong,
 };
 
+use super::disk::Disk;
 use super::sys;
+use super::tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
 use crate::runtime::spec::{Access, Bind, ContainerSpec};
 
 /// Kernel files that tell of the host or could be turned against it: they read as empty.
@@ -30,71 +31,154 @@ const MASKED: [&str; 11] = [
     "sys/devices/virtual/powercap",
 ];
 /// Kernel files that may be read and not written.
-const READ_ONLY: [&str; 5] = ["proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger"];
+const UNWRITABLE: [&str; 5] = ["proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger"];
 /// The devices that every program may expect.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// On the host's side, as the host's root: makes the root file system below `folder`, in a mount
-/// namespace that only the shim has, so that it goes when the shim and its container do.
-pub(crate) fn prepare(spec: &ContainerSpec, folder: &Path) -> io::Result<PathBuf> {
-    sys::unshare(libc::CLONE_NEWNS)?;
-    sys::mount(Path::new(""), Path::new("/"), "", MS_REC | MS_SLAVE, b"")?;
-    let [root, upper, work] = ["root", "upper", "work"].map(|name| folder.join(name));
-    for made in [&root, &upper, &work] {
-        std::fs::create_dir_all(made)?;
-    }
-    let owner = if spec.privileged { 0 } else { spec.first_id };
-    std::os::unix::fs::chown(&upper, Some(owner), Some(owner))?;
-    std::fs::set_permissions(&upper, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-
-    let mut options = b"lowerdir=".to_vec();
-    for (nth, layer) in spec.layers.iter().enumerate() {
-        if nth > 0 {
-            options.push(b':');
-        }
-        escape(layer, &mut options);
-    }
-    for (name, path) in [("upperdir", &upper), ("workdir", &work)] {
-        options.extend_from_slice(format!(",{name}=").as_bytes());
-        escape(path, &mut options);
-    }
-    sys::mount(Path::new("overlay"), &root, "overlay", MS_NODEV, &options)?;
-    for bind in &spec.binds {
-        place(&root, bind)?;
-    }
-    Ok(root)
+/// What [`prepare`] has made.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// What keeps the container's writes within its limits.
+    pub(crate) disk: Disk,
+    /// What is not as it should be, and yet no reason not to run.
+    pub(crate) notes: Vec<String>,
 }
 
-/// Overlay's options are parted by commas and its layers by colons.
-fn escape(path: &Path, into: &mut Vec<u8>) {
-    for byte in path.as_os_str().as_bytes() {
-        if matches!(byte, b'\\' | b',' | b':') {
-            into.push(b'\\');
-        }
-        into.push(*byte);
+/// In the container's folder: where its root file system is mounted.
+pub(crate) const ROOT: &str = "root";
+/// In the container's folder: what it has written.
+pub(crate) const UPPER: &str = "upper";
+/// In the container's folder: what the overlay needs beside that.
+pub(crate) const WORK: &str = "work";
+
+/// Leaves the host's mounts for a copy that only the shim and its container have, so that what is
+/// mounted for them goes when they do.
+pub(crate) fn isolate() -> io::Result<()> {
+    sys::unshare(libc::CLONE_NEWNS)?;
+    sys::mount(Path::new(""), Path::new("/"), "", MS_REC | MS_SLAVE, b"")
+}
+
+/// On the host's side, as the host's root: mounts the root file system below `folder`. Layers and
+/// binds show the ids on disk as the same ids of `users`, the container's user namespace; a
+/// container without one sees them as they are. Returns where a file system could not do that.
+pub(crate) fn prepare(
+    spec: &ContainerSpec,
+    folder: &Path,
+    users: Option<BorrowedFd<'_>>,
+) -> io::Result<Prepared> {
+    let owner = if users.is_some() { spec.first_id } else { 0 };
+    let path = folder.join(ROOT);
+    std::fs::create_dir_all(&path)?;
+    let upper = own_folder(&folder.join(UPPER), owner)?;
+    let work = own_folder(&folder.join(WORK), owner)?;
+    // Before the overlay makes folders of its own in them.
+    let disk = Disk::limit(&spec.limits, &upper, &work, spec.first_id)
+        .map_err(|error| named("limit the disk".to_owned(), &error))?;
+    let mut notes = Vec::new();
+    let mut layers = Vec::new();
+    for source in &spec.layers {
+        let layer = mapped(source, Extent::Alone, NO_SUID | NO_DEVICES, users, &mut notes)
+            .and_then(|layer| {
+                // The overlay takes only what is attached somewhere. They all lie at the root's
+                // place, each over the one before; their descriptors still tell them apart.
+                layer.attach(File::open(&path)?.as_fd())?;
+                Ok(layer)
+            })
+            .map_err(|error| named(format!("mount layer {}", source.display()), &error))?;
+        layers.push(layer);
     }
+    // By descriptor: no name needs escaping, and no number of layers exceeds a page of options.
+    let lower: Vec<String> = layers.iter().map(|it| by_descriptor(it.as_fd())).collect();
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        lower.join(":"),
+        by_descriptor(upper.as_fd()),
+        by_descriptor(work.as_fd()),
+    );
+    sys::mount(Path::new("overlay"), &path, "overlay", MS_NODEV, options.as_bytes())?;
+    let root = File::open(&path)?;
+    for bind in &spec.binds {
+        place(&root, bind, users, &mut notes).map_err(|error| {
+            let from = bind.source.display();
+            named(format!("bind {from} to {}", bind.target.display()), &error)
+        })?;
+    }
+    Ok(Prepared { disk, notes })
+}
+
+/// Undoes [`prepare`]: below the overlay lie its layers, one over the other.
+pub(crate) fn remove(folder: &Path) -> io::Result<()> {
+    loop {
+        match sys::unmount(&folder.join(ROOT)) {
+            Ok(()) => {}
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {
+                break;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    for made in [ROOT, UPPER, WORK] {
+        match std::fs::remove_dir_all(folder.join(made)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn named(doing: String, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{doing}: {error}"))
+}
+
+fn by_descriptor(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// A folder of the container's own root.
+fn own_folder(path: &Path, owner: u32) -> io::Result<File> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path)?;
+    let folder = File::open(path)?;
+    std::os::unix::fs::fchown(&folder, Some(owner), Some(owner))?;
+    Ok(folder)
+}
+
+/// A copy of what is at `source`, with the container's ids. What cannot be mapped is taken as it
+/// is, which never gives the container more: ids that are not its own are nobody's.
+fn mapped(
+    source: &Path,
+    extent: Extent,
+    taken: u64,
+    users: Option<BorrowedFd<'_>>,
+    notes: &mut Vec<String>,
+) -> io::Result<Tree> {
+    let tree = Tree::copy(source, extent)?;
+    tree.restrict(taken)?;
+    if let Some(users) = users
+        && !tree.map_ids(users)?
+    {
+        let path = source.display();
+        notes.push(format!("{path}: its file system cannot map ids; files belong to nobody"));
+    }
+    Ok(tree)
 }
 
 /// Puts a host folder or file where the container sees it. The place is found without following
 /// any link, since the layers may be somebody else's.
-fn place(root: &Path, bind: &Bind) -> io::Result<()> {
-    let named = |error: io::Error| {
-        let text = format!("bind {} to {}: {error}", bind.source.display(), bind.target.display());
-        io::Error::new(error.kind(), text)
+fn place(
+    root: &File,
+    bind: &Bind,
+    users: Option<BorrowedFd<'_>>,
+    notes: &mut Vec<String>,
+) -> io::Result<()> {
+    let taken = match bind.access {
+        Access::ReadOnly => READ_ONLY | NO_SUID | NO_DEVICES,
+        Access::ReadWrite => NO_SUID | NO_DEVICES,
     };
-    let root = File::open(root)?;
-    let is_folder = std::fs::metadata(&bind.source).map_err(named)?.is_dir();
-    let target = make_place(&root, &bind.target, is_folder).map_err(named)?;
-    let target = PathBuf::from(format!("/proc/self/fd/{}", target.as_raw_fd()));
-    sys::mount(&bind.source, &target, "", MS_BIND | MS_REC, b"").map_err(named)?;
-    // The descriptor still leads below the new mount: find the place again to reach it.
-    if bind.access == Access::ReadOnly {
-        let again = sys::open_in_root(root.as_fd(), &bind.target, libc::O_PATH).map_err(named)?;
-        let again = PathBuf::from(format!("/proc/self/fd/{}", again.as_raw_fd()));
-        let flags = MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV;
-        sys::mount(Path::new(""), &again, "", flags, b"").map_err(named)?;
-    }
-    Ok(())
+    let tree = mapped(&bind.source, Extent::WithAllBelow, taken, users, notes)?;
+    // Asked of the copy: the source may have become something else meanwhile.
+    let is_folder = File::from(tree.as_fd().try_clone_to_owned()?).metadata()?.is_dir();
+    let target = make_place(root, &bind.target, is_folder)?;
+    tree.attach(target.as_fd())
 }
 
 fn make_place(root: &File, target: &Path, is_folder: bool) -> io::Result<std::os::fd::OwnedFd> {
@@ -155,7 +239,8 @@ pub(crate) fn furnish() -> io::Result<()> {
     // While the host's own are still in sight: the kernel lets nobody see more than before.
     kernel_fs("proc", "proc", quiet, "")?;
     kernel_fs("sysfs", "sys", quiet | MS_RDONLY, "")?;
-    kernel_fs("tmpfs", "dev", MS_NOSUID | MS_NOEXEC, "mode=755,size=64k")?;
+    // The devices in it are mounts of their own: one that is made in it opens nothing.
+    kernel_fs("tmpfs", "dev", quiet, "mode=755,size=64k,nr_inodes=64")?;
     for name in DEVICES {
         let place = Path::new("dev").join(name);
         OpenOptions::new().create_new(true).write(true).mode(0o666).open(&place)?;
@@ -165,9 +250,9 @@ pub(crate) fn furnish() -> io::Result<()> {
         std::fs::DirBuilder::new().mode(0o755).create(name)?;
     }
     kernel_fs("devpts", "dev/pts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620")?;
-    kernel_fs("tmpfs", "dev/shm", quiet, "mode=1777,size=64m")?;
+    kernel_fs("tmpfs", "dev/shm", quiet, "mode=1777,size=64m,nr_inodes=4096")?;
     kernel_fs("mqueue", "dev/mqueue", quiet, "")?;
-    kernel_fs("tmpfs", "tmp", MS_NOSUID | MS_NODEV, "mode=1777")?;
+    kernel_fs("tmpfs", "tmp", MS_NOSUID | MS_NODEV, "mode=1777,nr_inodes=65536")?;
     for (target, link) in [
         ("pts/ptmx", "dev/ptmx"),
         ("/proc/self/fd", "dev/fd"),
@@ -177,7 +262,7 @@ pub(crate) fn furnish() -> io::Result<()> {
     ] {
         symlink(target, link)?;
     }
-    for path in READ_ONLY.iter().filter(|path| Path::new(path).exists()) {
+    for path in UNWRITABLE.iter().filter(|path| Path::new(path).exists()) {
         let path = Path::new(path);
         sys::mount(path, path, "", MS_BIND | MS_REC, b"")?;
         sys::mount(Path::new(""), path, "", MS_BIND | MS_REMOUNT | MS_RDONLY | quiet, b"")?;

@@ -19,6 +19,10 @@ use crate::runtime::spec::{Output, ProcessSpec};
 /// net_bind_service, sys_chroot, setfcap.
 const CAPABILITIES: u64 =
     1 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 18 | 1 << 31;
+/// What the root of a privileged container may do beside that, as Garden gives it to every container:
+/// net_raw, mknod, audit_write. What Garden gives to privileged ones only (sys_admin and the like)
+/// would undo seccomp's and the cgroup's work, and is not given.
+const MORE_CAPABILITIES: u64 = 1 << 13 | 1 << 27 | 1 << 29;
 /// Where a program without a path is looked for when its environment does not say.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Of the container's own files no more than this is read.
@@ -93,7 +97,8 @@ fn go_between(
     match entered {
         Ok(Fork::Child) => {
             drop(say_pid);
-            let error = become_program(spec, filters, &mut ends);
+            let more = if container.is_privileged { MORE_CAPABILITIES } else { 0 };
+            let error = become_program(spec, CAPABILITIES | more, filters, &mut ends);
             let _ = ends.say.write_all(error.to_string().as_bytes());
             sys::exit_now(127)
         }
@@ -116,8 +121,13 @@ fn join(container: &Container) -> io::Result<()> {
 }
 
 /// Becomes the program. Returns only with the reason why not.
-fn become_program(spec: &ProcessSpec, filters: &[BpfProgram], ends: &mut Ends) -> io::Error {
-    match prepare(spec, filters, ends) {
+fn become_program(
+    spec: &ProcessSpec,
+    capabilities: u64,
+    filters: &[BpfProgram],
+    ends: &mut Ends,
+) -> io::Error {
+    match prepare(spec, capabilities, filters, ends) {
         Err(error) => error,
         Ok((candidates, arguments, environment)) => {
             let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -134,7 +144,12 @@ fn become_program(spec: &ProcessSpec, filters: &[BpfProgram], ends: &mut Ends) -
 
 type Program = (Vec<CString>, Vec<CString>, Vec<CString>);
 
-fn prepare(spec: &ProcessSpec, filters: &[BpfProgram], ends: &Ends) -> io::Result<Program> {
+fn prepare(
+    spec: &ProcessSpec,
+    capabilities: u64,
+    filters: &[BpfProgram],
+    ends: &Ends,
+) -> io::Result<Program> {
     let user = find_user(&spec.user)?;
     sys::begin_session()?;
     let nothing: OwnedFd = File::open("/dev/null")?.into();
@@ -150,13 +165,13 @@ fn prepare(spec: &ProcessSpec, filters: &[BpfProgram], ends: &Ends) -> io::Resul
     if let Some(limit) = spec.nofile {
         sys::limit_files(limit)?;
     }
-    for capability in (0..64).filter(|it| CAPABILITIES & (1 << it) == 0) {
+    for capability in (0..64).filter(|it| capabilities & (1 << it) == 0) {
         // The kernel does not know all 64: those it does not know cannot be had.
         let _ = sys::prctl(libc::PR_CAPBSET_DROP, capability);
     }
     sys::become_user(user.uid, user.gid, &user.groups)?;
     if user.uid == 0 {
-        sys::set_capabilities(CAPABILITIES)?;
+        sys::set_capabilities(capabilities)?;
     }
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
     go_to(spec, &user)?;

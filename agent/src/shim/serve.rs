@@ -5,20 +5,22 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::path::Path;
+use std::time::{Instant, SystemTime};
 
 use seccompiler::BpfProgram;
 use volvox_protocol::time::Timestamp;
 
 use super::container::Container;
+use super::disk::Verdict;
 use super::lines::Lines;
 use super::logs::{Log, Stream};
 use super::sys::{self, Fork};
-use super::{pipe, process, seccomp};
+use super::{mounts, pipe, process, seccomp};
 use crate::runtime::connection::Connection;
 use crate::runtime::spec::{
     ContainerSpec, EXITS, End, Exit, LOGS, ProcessSpec, Reply, Request, SOCKET, SPEC, Status,
+    is_container_id,
 };
 
 /// Agents that may be connected: one, and its successor while it is replaced, and a person.
@@ -67,6 +69,7 @@ pub fn run(folder: &Path) -> io::Result<()> {
 struct Shim {
     container: Container,
     init_is_gone: bool,
+    is_out_of_disk: bool,
     filters: Vec<BpfProgram>,
     log: Log,
     children: OwnedFd,
@@ -80,6 +83,8 @@ struct Shim {
 
 struct Process {
     pid: i32,
+    /// How often the kernel had killed in this container for want of memory when it started.
+    oom_kills: u64,
     sources: Vec<Source>,
 }
 
@@ -96,8 +101,7 @@ impl Shim {
         sys::begin_session()?;
         let spec: ContainerSpec = serde_json::from_slice(&std::fs::read(folder.join(SPEC))?)
             .map_err(|error| io::Error::other(format!("read the spec: {error}")))?;
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        if spec.id.is_empty() || spec.id.len() > 63 || !spec.id.chars().all(plain) {
+        if !is_container_id(&spec.id) {
             return Err(io::Error::other(format!("{:?} is no name for a container", spec.id)));
         }
         // A socket's path may have no more than a hundred bytes; from here it has ten.
@@ -112,6 +116,7 @@ impl Shim {
         let shim = Shim {
             container,
             init_is_gone: false,
+            is_out_of_disk: false,
             filters,
             log,
             children,
@@ -132,6 +137,7 @@ impl Shim {
     fn hold(&mut self) -> io::Result<()> {
         loop {
             let ready = self.wait()?;
+            self.check_disk();
             if ready.contains(&self.children.as_raw_fd()) {
                 self.reap();
             }
@@ -156,7 +162,17 @@ impl Shim {
                 if connection.has_output() { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
             waiting.push((connection.as_raw_fd(), wants));
         }
-        sys::poll(&waiting, None)
+        let next = self.container.disk.next_check().filter(|_| !self.init_is_gone);
+        sys::poll(&waiting, next.map(|at| at.saturating_duration_since(Instant::now())))
+    }
+
+    /// Ends a container that has more on disk than it may. Its first process takes all others along.
+    fn check_disk(&mut self) {
+        let is_due = self.container.disk.next_check().is_some_and(|at| at <= Instant::now());
+        if is_due && !self.init_is_gone && self.container.disk.check() == Verdict::Over {
+            self.is_out_of_disk = true;
+            let _ = sys::signal(self.container.pidfd.as_fd(), libc::SIGKILL);
+        }
     }
 
     // Ends.
@@ -183,9 +199,10 @@ impl Shim {
         } else {
             End::Status(libc::WEXITSTATUS(status))
         };
-        let out_of_memory =
-            end == End::Signal(libc::SIGKILL) && self.container.cgroup.is_out_of_memory();
-        let exit = Exit { id, end, out_of_memory, at: now().as_nanos() };
+        let was_killed = end == End::Signal(libc::SIGKILL);
+        let out_of_memory = was_killed && self.container.cgroup.oom_kills() > process.oom_kills;
+        let out_of_disk = was_killed && self.is_out_of_disk;
+        let exit = Exit { id, end, out_of_memory, out_of_disk, at: now().as_nanos() };
         // On the disk before anybody is told. If the disk does not take it, the agent is told all
         // the same: it may have to ask again after the next start, but it knows now.
         let _ = record(&exit);
@@ -269,6 +286,7 @@ impl Shim {
                 "the container has had {PROCESSES} processes, the limit"
             ));
         }
+        let oom_kills = self.container.cgroup.oom_kills();
         let spawned = process::spawn(&self.container, spec, &self.filters).and_then(|spawned| {
             sys::set_nonblocking(spawned.stdout.as_fd())?;
             sys::set_nonblocking(spawned.stderr.as_fd())?;
@@ -285,7 +303,7 @@ impl Shim {
                 };
                 let sources =
                     vec![source(spawned.stdout, Stream::Out), source(spawned.stderr, Stream::Err)];
-                self.running.insert(spec.id, Process { pid: spawned.pid, sources });
+                self.running.insert(spec.id, Process { pid: spawned.pid, oom_kills, sources });
                 Reply::Done
             }
         }
@@ -304,6 +322,7 @@ impl Shim {
             init: if self.init_is_gone { 0 } else { self.container.init },
             running: self.running.keys().copied().collect(),
             exited: self.exited.values().copied().collect(),
+            notes: self.container.notes.clone(),
         }
     }
 
@@ -315,17 +334,8 @@ impl Shim {
         }
         self.container.cgroup.destroy()?;
         self.reap();
-        let root = Path::new("root");
-        if root.exists() {
-            sys::unmount(root)?;
-        }
-        for made in ["root", "upper", "work"].map(PathBuf::from) {
-            match std::fs::remove_dir_all(&made) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
-        }
-        Ok(())
+        mounts::remove(Path::new("."))?;
+        self.container.disk.clear()
     }
 }
 

@@ -8,15 +8,15 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr;
 
-/// All the namespaces of a container but the cgroup's, which is entered after its cgroup is.
-pub(crate) const NAMESPACES: i32 = libc::CLONE_NEWPID
-    | libc::CLONE_NEWNS
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWUTS
-    | libc::CLONE_NEWIPC;
+/// The namespaces that a container's first process is born into. Those of mounts and of cgroups it
+/// enters by itself, when its root is mounted and its cgroup is joined.
+pub(crate) const NAMESPACES: i32 =
+    libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWUTS | libc::CLONE_NEWIPC;
+/// The namespaces that it enters by itself.
+pub(crate) const LATER_NAMESPACES: i32 = libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP;
 
 /// Turns the kernel's -1 into the error it stands for.
-fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+pub(crate) fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
@@ -102,6 +102,12 @@ pub(crate) fn prctl(option: i32, value: libc::c_ulong) -> io::Result<()> {
     check(unsafe { libc::prctl(option, value, 0, 0, 0) }.into()).map(drop)
 }
 
+/// Sets the name by which this process is listed.
+pub(crate) fn set_name(name: &CStr) -> io::Result<()> {
+    // SAFETY: the text ends with a zero and lives through the call.
+    check(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) }.into()).map(drop)
+}
+
 /// Becomes this user with these groups only. What is left of capabilities is the kernel's rule.
 pub(crate) fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     // SAFETY: the list has the length that is named. The raw calls change this thread only, which
@@ -139,6 +145,14 @@ pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
 pub(crate) fn put_in_place(from: BorrowedFd<'_>, to: RawFd) -> io::Result<()> {
     // SAFETY: no memory is involved; whatever was at `to` is closed, as is meant.
     check(unsafe { libc::dup2(from.as_raw_fd(), to) }.into()).map(drop)
+}
+
+/// A handle on a process, by the number that it has now.
+pub(crate) fn hold_of(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is involved.
+    let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    // SAFETY: the kernel has just opened it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).unwrap_or(-1)) })
 }
 
 /// Sends a signal through a handle that cannot name another process.

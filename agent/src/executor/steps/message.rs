@@ -66,6 +66,8 @@ pub struct Exit {
     pub status: i32,
     /// Whether the kernel ended something in the container because memory ran out.
     pub out_of_memory: bool,
+    /// Whether everything in the container was ended because it had used up its disk.
+    pub out_of_disk: bool,
     /// What it printed, for [`Output::Capture`]; else empty.
     pub output: String,
 }

@@ -125,12 +125,17 @@ impl Run {
 
     fn exited(&mut self, turn: &mut Turn<'_>, exit: &Exit) {
         let killed = matches!(self.state, State::Killed(..));
-        let memory = if exit.out_of_memory && exit.status != 0 { " (out of memory)" } else { "" };
+        let short_of = match exit.status {
+            0 => "",
+            _ if exit.out_of_memory => " (out of memory)",
+            _ if exit.out_of_disk => " (out of disk)",
+            _ => "",
+        };
         if self.output == Output::Log {
             let interval = text::duration(turn.settings.graceful_shutdown_interval);
             let late = format!(" (exceeded {interval} graceful shutdown interval)");
             let late = if killed { late.as_str() } else { "" };
-            let line = format!("Exit status {}{late}{memory}", exit.status);
+            let line = format!("Exit status {}{late}{short_of}", exit.status);
             turn.log(&self.source, LogStream::Out, line);
         }
         self.drop_timer(turn);
@@ -142,7 +147,7 @@ impl Run {
             Ok(())
         } else {
             Err(StepError::Visible(match exit.output.trim() {
-                "" => format!("{}: Exited with status {}{memory}", self.source, exit.status),
+                "" => format!("{}: Exited with status {}{short_of}", self.source, exit.status),
                 printed => printed.to_owned(),
             }))
         });

@@ -120,12 +120,11 @@ fn parse(text: &str) -> Input {
         "nospawn" => Input::SpawnFailed { step, error: rest.into() },
         "exit" => {
             let (status, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-            let (out_of_memory, output) = match rest {
-                "oom" => (true, String::new()),
-                printed => (false, printed.to_owned()),
-            };
+            let (out_of_memory, out_of_disk) = (rest == "oom", rest == "ood");
+            let output = if out_of_memory || out_of_disk { "" } else { rest }.to_owned();
             let status = status.parse().expect("an exit status");
-            Input::ProcessExited { step, exit: Exit { status, out_of_memory, output } }
+            let exit = Exit { status, out_of_memory, out_of_disk, output };
+            Input::ProcessExited { step, exit }
         }
         "moved" => transfer(Ok(Transferred::Bytes(rest.parse().expect("a size")))),
         "cached" => transfer(Ok(Transferred::FromCache)),

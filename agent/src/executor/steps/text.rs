@@ -43,7 +43,7 @@ pub(super) fn rounded(span: Duration) -> String {
 }
 
 /// A size as Diego's byte formatter prints it: one decimal at most, `1.5K`, `10M`, `17B`.
-pub(super) fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     for (power, name) in [(60, "E"), (50, "P"), (40, "T"), (30, "G"), (20, "M"), (10, "K")] {
         let unit = 1_u128 << power;
         if u128::from(bytes) >= unit {

@@ -280,6 +280,7 @@ fn random_exit(random: &mut SplitMix, kind: bool) -> Exit {
     Exit {
         status: if well { 0 } else { *random.one_of(&[0, 0, 0, 0, 0, 1, 137]) },
         out_of_memory: random.once_in(5),
+        out_of_disk: random.once_in(5),
         output: (*random.one_of(&["", "printed"])).to_owned(),
     }
 }

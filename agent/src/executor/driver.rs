@@ -1,0 +1,354 @@
+//! The executor at work: one thread that takes calls and outcomes, has the depot decide, writes down
+//! what it decided, and has the runtime do it. It never waits for anything but the next input.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use tracing::{debug, error, info, warn};
+use volvox_protocol::cell::CellCapacity;
+use volvox_protocol::time::Timestamp;
+
+use super::logic::{ContainerView, Depot, Effect, Input, Restored, Settings, Standing, Wanted};
+use super::registry::{ContainerEvent, ContainerGuid, Forgotten, Refusal};
+use super::store::{Records, RecordsError};
+use super::work::Work;
+use crate::runtime::{Outcomes, Runtime, RuntimeError};
+
+/// Calls and outcomes that may wait. More calls are refused; more outcomes wait at their source.
+const QUEUE: usize = 4_096;
+/// Events that may wait for a subscriber. One that falls behind further is dropped and must list.
+const EVENTS: usize = 1_024;
+/// The longest sleep; a machine that was suspended notices soon after.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Why a call did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The depot said no. Nothing has changed.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The container could not be taken away. It has completed; try again.
+    #[error("container {0} cannot be deleted: {1}")]
+    NotDeleted(ContainerGuid, String),
+    /// Too many calls are waiting. Nothing has happened; try again in a moment.
+    #[error("the executor is busy: {QUEUE} calls are waiting already")]
+    Busy,
+    /// The executor has been closed.
+    #[error("the executor has been closed")]
+    Closed,
+}
+
+/// An executor that could not start. Containers that run go on running.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The records of what runs here.
+    #[error(transparent)]
+    Records(#[from] RecordsError),
+    /// The machine.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+}
+
+type Answer<T> = SyncSender<Result<T, CallError>>;
+
+enum Message {
+    Outcome(Input),
+    Reserve(Vec<Wanted>, Answer<Vec<(ContainerGuid, Refusal)>>),
+    Tell(Input, Answer<()>),
+    Delete(ContainerGuid, Answer<()>),
+    List(Answer<Vec<ContainerView>>),
+    Show(ContainerGuid, Answer<Option<ContainerView>>),
+    Remaining(Answer<CellCapacity>),
+    Subscribe(SyncSender<ContainerEvent>),
+    Close,
+}
+
+/// An executor at work. Clones are handles on the same one. When the last is dropped it ends, and
+/// the containers go on without it.
+#[derive(Debug, Clone)]
+pub struct Executor {
+    queue: SyncSender<Message>,
+    _thread: Arc<Thread>,
+}
+
+/// Ends the thread when dropped: outcomes hold the queue open, so it must be told.
+#[derive(Debug)]
+struct Thread(SyncSender<Message>, Mutex<Option<JoinHandle<()>>>);
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        let _ = self.0.send(Message::Close);
+        let thread = self.1.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            error!("the executor has panicked");
+        }
+    }
+}
+
+impl Executor {
+    /// Takes over what runs on this machine, and goes on from there.
+    pub fn open(
+        settings: Settings,
+        records: Records,
+        mut runtime: impl Runtime,
+    ) -> Result<Self, StartError> {
+        let (queue, inbox) = sync_channel(QUEUE);
+        let outcomes = {
+            let queue = queue.clone();
+            // An executor that has ended needs no outcomes: the next one finds them.
+            Outcomes::new(move |outcome| drop(queue.send(Message::Outcome(outcome))))
+        };
+        let clock = Clock::new();
+        let known = records.load()?;
+        let guids: BTreeSet<ContainerGuid> = known.keys().cloned().collect();
+        let mut standings = runtime.find(&guids, &outcomes)?;
+        let found = known.into_iter().map(|(guid, (saved, work))| {
+            let nothing = Standing::Dead { exited: BTreeMap::new() };
+            let standing = standings.remove(&guid).unwrap_or(nothing);
+            Restored { saved, work, standing }
+        });
+        let (depot, effects) = Depot::restore(clock.now(), settings, found.collect());
+        let mut driver = Driver {
+            depot,
+            records,
+            runtime,
+            clock,
+            subscribers: Vec::new(),
+            deleting: BTreeMap::new(),
+            refused: Vec::new(),
+        };
+        info!(containers = driver.depot.containers().count(), "executor open");
+        driver.perform(effects);
+        let thread = std::thread::Builder::new()
+            .name("executor".to_owned())
+            .spawn(move || driver.work(&inbox))
+            .map_err(RuntimeError::doing("start the executor's thread"))?;
+        let thread = Thread(queue.clone(), Mutex::new(Some(thread)));
+        Ok(Executor { queue, _thread: Arc::new(thread) })
+    }
+
+    /// Sets room aside. Gives those that got none, and why.
+    pub fn reserve(&self, wanted: Vec<Wanted>) -> Result<Vec<(ContainerGuid, Refusal)>, CallError> {
+        self.ask(|answer| Message::Reserve(wanted, answer))
+    }
+
+    /// Makes a container of a reservation and begins its work. How that goes, events tell.
+    pub fn run(&self, guid: ContainerGuid, work: Work) -> Result<(), CallError> {
+        self.ask(|answer| Message::Tell(Input::Run(guid, work), answer))
+    }
+
+    /// Stops a container, gracefully. Returns at once; an event tells when it has completed.
+    pub fn stop(&self, guid: ContainerGuid) -> Result<(), CallError> {
+        self.ask(|answer| Message::Tell(Input::Stop(guid), answer))
+    }
+
+    /// Deletes a container in whatever state it is. Returns when nothing is left of it.
+    pub fn delete(&self, guid: ContainerGuid) -> Result<(), CallError> {
+        self.ask(|answer| Message::Delete(guid, answer))
+    }
+
+    /// All containers, by name.
+    pub fn containers(&self) -> Result<Vec<ContainerView>, CallError> {
+        self.ask(Message::List)
+    }
+
+    /// The container of this name, if there is one.
+    pub fn container(&self, guid: ContainerGuid) -> Result<Option<ContainerView>, CallError> {
+        self.ask(|answer| Message::Show(guid, answer))
+    }
+
+    /// The room that is left.
+    pub fn remaining(&self) -> Result<CellCapacity, CallError> {
+        self.ask(Message::Remaining)
+    }
+
+    /// Hears of every event from now on. One that falls behind is cut off: it must list again.
+    pub fn subscribe(&self) -> Result<Receiver<ContainerEvent>, CallError> {
+        let (sender, events) = sync_channel(EVENTS);
+        self.queue.try_send(Message::Subscribe(sender)).map_err(refused)?;
+        Ok(events)
+    }
+
+    fn ask<T>(&self, message: impl FnOnce(Answer<T>) -> Message) -> Result<T, CallError> {
+        let (answer, hear) = sync_channel(1);
+        self.queue.try_send(message(answer)).map_err(refused)?;
+        hear.recv().unwrap_or(Err(CallError::Closed))
+    }
+}
+
+fn refused(error: TrySendError<Message>) -> CallError {
+    match error {
+        TrySendError::Full(_) => CallError::Busy,
+        TrySendError::Disconnected(_) => CallError::Closed,
+    }
+}
+
+/// Wall time at the start, and how long ago that was: it never jumps.
+#[derive(Debug)]
+struct Clock {
+    begun: Instant,
+    at: Timestamp,
+}
+
+impl Clock {
+    fn new() -> Self {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let at = Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
+        Clock { begun: Instant::now(), at }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.at + self.begun.elapsed()
+    }
+}
+
+struct Driver<R> {
+    depot: Depot,
+    records: Records,
+    runtime: R,
+    clock: Clock,
+    subscribers: Vec<SyncSender<ContainerEvent>>,
+    deleting: BTreeMap<ContainerGuid, Vec<Answer<()>>>,
+    /// Reservations that the last call did not get.
+    refused: Vec<(ContainerGuid, Refusal)>,
+}
+
+impl<R: Runtime> Driver<R> {
+    fn work(mut self, inbox: &Receiver<Message>) {
+        loop {
+            match self.next(inbox) {
+                Message::Close => return info!("executor closed"),
+                message => self.step(message),
+            }
+        }
+    }
+
+    fn next(&self, inbox: &Receiver<Message>) -> Message {
+        let wait = self.depot.next_wake().map_or(LONGEST_WAIT, |at| at.since(self.clock.now()));
+        match inbox.recv_timeout(wait.min(LONGEST_WAIT)) {
+            Ok(message) => message,
+            Err(RecvTimeoutError::Timeout) => Message::Outcome(Input::Wake),
+            Err(RecvTimeoutError::Disconnected) => Message::Close,
+        }
+    }
+
+    fn step(&mut self, message: Message) {
+        match message {
+            Message::Outcome(input) => {
+                if let Err(refusal) = self.decide(input) {
+                    debug!(%refusal, "an outcome came too late");
+                }
+            }
+            Message::Reserve(wanted, answer) => {
+                let decided = self.decide(Input::Reserve(wanted));
+                let refused = std::mem::take(&mut self.refused);
+                let _ = answer.send(decided.map(|()| refused));
+            }
+            Message::Tell(input, answer) => drop(answer.send(self.decide(input))),
+            Message::Delete(guid, answer) => self.delete(guid, answer),
+            Message::List(answer) => {
+                let _ = answer.send(Ok(self.depot.containers().collect()));
+            }
+            Message::Show(guid, answer) => drop(answer.send(Ok(self.depot.container(&guid)))),
+            Message::Remaining(answer) => {
+                let _ = answer.send(Ok(self.depot.resources().remaining()));
+            }
+            Message::Subscribe(subscriber) => self.subscribers.push(subscriber),
+            Message::Close => {}
+        }
+    }
+
+    fn decide(&mut self, input: Input) -> Result<(), CallError> {
+        let effects = self.depot.apply(self.clock.now(), input)?;
+        self.perform(effects);
+        Ok(())
+    }
+
+    /// Whoever asks is answered when nothing is left of the container, which may be at once.
+    fn delete(&mut self, guid: ContainerGuid, answer: Answer<()>) {
+        self.deleting.entry(guid.clone()).or_default().push(answer);
+        if let Err(error) = self.decide(Input::Delete(guid.clone())) {
+            self.answer_deletes(&guid, &Err(error));
+        }
+    }
+
+    fn answer_deletes(&mut self, guid: &ContainerGuid, answer: &Result<(), CallError>) {
+        for asker in self.deleting.remove(guid).unwrap_or_default() {
+            let _ = asker.send(answer.clone());
+        }
+    }
+
+    fn perform(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Keep(guid) => self.keep(&guid),
+                Effect::KeepWork(guid, work) => {
+                    let kept = self.records.keep_work(&guid, &work);
+                    self.complain("keep the work of", &guid, kept);
+                }
+                Effect::Emit(event) => self.emit(&event),
+                Effect::RefuseReservation(guid, refusal) => self.refused.push((guid, refusal)),
+                Effect::Do(guid, deed) => {
+                    debug!(container = %guid, ?deed, "perform");
+                    self.runtime.perform(&guid, deed);
+                }
+                Effect::Forget(guid, why) => {
+                    let forgotten = self.records.forget(&guid);
+                    self.complain("strike out", &guid, forgotten);
+                    match why {
+                        Forgotten::Deleted => info!(container = %guid, "container deleted"),
+                        Forgotten::Expired => warn!(container = %guid, "reservation expired"),
+                        Forgotten::StoppedBeforeRunning => {
+                            info!(container = %guid, "reservation stopped");
+                        }
+                    }
+                    self.answer_deletes(&guid, &Ok(()));
+                }
+                Effect::DeleteFailed(guid, reason) => {
+                    error!(container = %guid, reason, "container cannot be deleted");
+                    let error = CallError::NotDeleted(guid.clone(), reason);
+                    self.answer_deletes(&guid, &Err(error));
+                }
+            }
+        }
+    }
+
+    fn keep(&self, guid: &ContainerGuid) {
+        if let Some(progress) = self.depot.progress(guid) {
+            self.complain("keep the progress of", guid, self.records.keep(guid, &progress));
+        }
+    }
+
+    /// A record that cannot be written costs a restart its memory of one container, no more: what
+    /// runs goes on, and a person is told.
+    fn complain(&self, doing: &str, guid: &ContainerGuid, done: Result<(), RecordsError>) {
+        if let Err(error) = done {
+            error!(container = %guid, %error, "cannot {doing} a container");
+        }
+    }
+
+    fn emit(&mut self, event: &ContainerEvent) {
+        if let Some(container) = self.depot.container(event.guid()) {
+            let state = container.container.state;
+            let result = &container.container.result;
+            info!(container = %event.guid(), ?state, reason = result.failure_reason, "container");
+        }
+        self.subscribers.retain(|subscriber| match subscriber.try_send(event.clone()) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_)) => {
+                warn!("a subscriber to container events fell behind and was cut off");
+                false
+            }
+            Err(TrySendError::Disconnected(_)) => false,
+        });
+    }
+}

@@ -1,0 +1,154 @@
+//! The depot after a restart of the agent: what was written down, held against what is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use volvox_protocol::container::{ContainerState, RunResult};
+use volvox_protocol::time::Timestamp;
+
+use super::{Depot, Effect, Held, Making, Settings, Turn};
+use crate::executor::registry::{self, Container, ContainerGuid, Deletion, Registry};
+use crate::executor::steps;
+use crate::executor::timers::Timers;
+use crate::executor::work::Work;
+use crate::runtime::deed::Deed;
+
+/// What was written down of one container, read back.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Saved {
+    container: Container,
+    held: Held,
+}
+
+impl Saved {
+    /// Which container it is about.
+    pub fn guid(&self) -> &ContainerGuid {
+        &self.container.guid
+    }
+}
+
+/// What there is of one container after a restart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restored {
+    /// What was written down.
+    pub saved: Saved,
+    /// What it was to do, if it had been told.
+    pub work: Option<Work>,
+    /// What the machine has of it.
+    pub standing: Standing,
+}
+
+/// What the machine has of a container after a restart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// It is there.
+    Alive {
+        /// The processes that run.
+        running: BTreeSet<u32>,
+        /// The processes that have ended, and how.
+        exited: BTreeMap<u32, steps::Exit>,
+    },
+    /// It is dead, or there is nothing of it.
+    Dead {
+        /// The processes that are known to have ended by themselves, and how.
+        exited: BTreeMap<u32, steps::Exit>,
+    },
+}
+
+impl Depot {
+    /// The depot after a restart, and what is to be done now. Containers that the machine has
+    /// and nobody wrote down are the runtime's to remove.
+    pub fn restore(
+        now: Timestamp,
+        settings: Settings,
+        found: Vec<Restored>,
+    ) -> (Self, Vec<Effect>) {
+        let containers = found.iter().map(|it| it.saved.container.clone());
+        let registry =
+            Registry::restore(settings.capacity, settings.reservation_expiry, containers);
+        let mut standings = Vec::new();
+        let mut held = BTreeMap::new();
+        for Restored { saved, work, standing } in found {
+            let guid = saved.container.guid;
+            held.insert(guid.clone(), Held { work, ..saved.held });
+            standings.push((guid, standing));
+        }
+        let mut depot = Depot { settings, registry, held, timers: Timers::default() };
+        let mut turn = Turn::new(now);
+        for (guid, standing) in standings {
+            depot.settle(&mut turn, &guid, standing);
+        }
+        let effects = depot.close(turn);
+        (depot, effects)
+    }
+
+    fn settle(&mut self, turn: &mut Turn, guid: &ContainerGuid, standing: Standing) {
+        let Some((state, deletion)) =
+            self.registry.container(guid).map(|it| (it.state, it.deletion))
+        else {
+            return;
+        };
+        if let Some(held) = self.held.get_mut(guid)
+            && matches!(held.making, Making::Underway | Making::Abandoned)
+        {
+            // Whoever was making it is gone with the old agent.
+            held.making = Making::Failed;
+        }
+        match state {
+            ContainerState::Reserved | ContainerState::Completed => {}
+            ContainerState::Initializing => self.interrupted(turn, guid),
+            ContainerState::Created | ContainerState::Running => {
+                self.reattach(turn, guid, standing);
+            }
+        }
+        if deletion == Deletion::Underway {
+            self.destroy_when_quiet(turn, guid);
+        }
+    }
+
+    /// Nothing of its work has begun, so it can be tried again.
+    fn interrupted(&mut self, turn: &mut Turn, guid: &ContainerGuid) {
+        let reason = "failed to create container: the agent was restarted";
+        let result = RunResult {
+            failed: true,
+            failure_reason: reason.to_owned(),
+            retryable: true,
+            stopped: false,
+        };
+        let _ = self.tell(turn, registry::Input::Completed(guid.clone(), result));
+    }
+
+    fn reattach(&mut self, turn: &mut Turn, guid: &ContainerGuid, standing: Standing) {
+        let Some(held) = self.held.get(guid) else { return };
+        let Some(tree) = &held.tree else { return };
+        if held.finished.is_some() {
+            let path = held.work.as_ref().map_or("", Work::result_file).to_owned();
+            return turn.perform(guid, Deed::ReadResult(path));
+        }
+        let again = tree.resume(turn.now);
+        let processes: Vec<_> = tree.processes().collect();
+        self.absorb(turn, guid, again);
+        let (running, exited, is_alive) = match standing {
+            Standing::Alive { running, exited } => (running, exited, true),
+            Standing::Dead { exited } => (BTreeSet::new(), exited, false),
+        };
+        for step in processes {
+            let exit = exited.get(&step.0).cloned();
+            if exit.is_some() || running.contains(&step.0) {
+                self.step(turn, guid, steps::Input::ProcessStarted(step));
+            }
+            match exit {
+                Some(exit) => self.step(turn, guid, steps::Input::ProcessExited { step, exit }),
+                // Whether it was about to be started cannot be known: it must not start twice.
+                None if is_alive && !running.contains(&step.0) => {
+                    let error = "the agent was restarted before the process was".to_owned();
+                    self.step(turn, guid, steps::Input::SpawnFailed { step, error });
+                }
+                None => {}
+            }
+        }
+        if !is_alive {
+            self.gone(turn, guid);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What a restart of the agent needs to know of each container, as files in a folder: what it is to
+//! do (`GUID.work`, written once) and how far it is (`GUID.progress`, written at every step).
+//!
+//! The folder belongs on a file system that a reboot empties (`/run`): containers do not survive a
+//! reboot either, and a monitor's steps must not wear out a disk. So nothing is synced; a file is
+//! whole or not there because it is renamed into place.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tracing::error;
+
+use super::logic::{Progress, Saved};
+use super::registry::ContainerGuid;
+use super::work::Work;
+
+const PROGRESS: &str = "progress";
+const WORK: &str = "work";
+const PARTIAL: &str = "partial";
+
+/// The records of one cell. Only one at a time may have them open.
+#[derive(Debug)]
+pub struct Records {
+    folder: PathBuf,
+    _lock: File,
+}
+
+/// Records that cannot be read or written. The executor does not start, or says so and goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordsError {
+    /// Somebody else has them open: another agent runs on this folder.
+    #[error("{0}: another agent is using it")]
+    InUse(PathBuf),
+    /// The file system did not do what it was asked.
+    #[error("{doing} {path}: {source}")]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What became of it.
+        source: io::Error,
+    },
+}
+
+fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RecordsError + use<> {
+    let path = path.to_owned();
+    move |source| RecordsError::Io { doing, path, source }
+}
+
+impl Records {
+    /// Opens the folder, or makes it.
+    pub fn open(folder: &Path) -> Result<Self, RecordsError> {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(folder).map_err(failed("make", folder))?;
+        let path = folder.join("lock");
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(failed("open", &path))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Records { folder: folder.to_owned(), _lock: lock }),
+            Err(fs::TryLockError::WouldBlock) => Err(RecordsError::InUse(folder.to_owned())),
+            Err(fs::TryLockError::Error(source)) => Err(failed("lock", &path)(source)),
+        }
+    }
+
+    /// Writes down how far a container is.
+    pub fn keep(&self, guid: &ContainerGuid, progress: &Progress<'_>) -> Result<(), RecordsError> {
+        self.write(guid, PROGRESS, progress)
+    }
+
+    /// Writes down what a container is to do.
+    pub fn keep_work(&self, guid: &ContainerGuid, work: &Work) -> Result<(), RecordsError> {
+        self.write(guid, WORK, work)
+    }
+
+    fn write(
+        &self,
+        guid: &ContainerGuid,
+        kind: &str,
+        value: &impl Serialize,
+    ) -> Result<(), RecordsError> {
+        let path = self.folder.join(format!("{guid}.{kind}"));
+        let partial = self.folder.join(format!("{guid}.{kind}.{PARTIAL}"));
+        let bytes = serde_json::to_vec(value).map_err(io::Error::from);
+        let bytes = bytes.map_err(failed("write", &path))?;
+        let written = File::options()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(0o600)
+            .open(&partial)
+            .and_then(|mut file| file.write_all(&bytes))
+            .and_then(|()| fs::rename(&partial, &path));
+        written.map_err(failed("write", &path))
+    }
+
+    /// Strikes out all of a container.
+    pub fn forget(&self, guid: &ContainerGuid) -> Result<(), RecordsError> {
+        for kind in [PROGRESS, WORK] {
+            remove(&self.folder.join(format!("{guid}.{kind}")))?;
+        }
+        Ok(())
+    }
+
+    /// Reads all that is written down. What cannot be understood is set aside, loudly: a container
+    /// that nobody knows is removed from the machine.
+    pub fn load(&self) -> Result<BTreeMap<ContainerGuid, (Saved, Option<Work>)>, RecordsError> {
+        let mut all = BTreeMap::new();
+        for entry in fs::read_dir(&self.folder).map_err(failed("list", &self.folder))? {
+            let path = entry.map_err(failed("list", &self.folder))?.path();
+            match path.extension().and_then(|it| it.to_str()) {
+                Some(PARTIAL) => remove(&path)?,
+                Some(PROGRESS) => {
+                    if let Some(saved) = read::<Saved>(&path)? {
+                        let work = read(&path.with_extension(WORK))?;
+                        all.insert(saved.guid().clone(), (saved, work));
+                    }
+                }
+                Some(_) | None => {}
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn remove(path: &Path) -> Result<(), RecordsError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, RecordsError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(failed("read", path)(source)),
+    };
+    match serde_json::from_slice(&bytes) {
+        Ok(value) => Ok(Some(value)),
+        Err(problem) => {
+            let aside = path.with_extension("unreadable");
+            error!(path = %path.display(), aside = %aside.display(), error = %problem, "record cannot be understood, set aside");
+            fs::rename(path, &aside).map_err(failed("set aside", path))?;
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What a container is for: whose it is, and what its definition asks of the cell.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use volvox_protocol::action::{EnvironmentVariable, File};
+use volvox_protocol::actual_lrp::LrpKey;
+use volvox_protocol::definition::{CachedDependency, LrpDefinition};
+use volvox_protocol::egress::SecurityGroupRule;
+use volvox_protocol::id::{Domain, InstanceGuid, TaskGuid};
+use volvox_protocol::task::TaskDefinition;
+
+use super::environment::{
+    ContainerFacts, ContainerLimits, Identity, LimitFacts, LimitSettings, Owner as LimitOwner,
+    container_environment,
+};
+use super::layers::cached_dependencies;
+use super::narration::log_source;
+use super::registry::ContainerGuid;
+use super::resources::ContainerResources;
+use super::steps::StepSpec;
+
+/// Whose container it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Owner {
+    /// An instance.
+    Lrp {
+        /// Of which process, at which index.
+        key: LrpKey,
+        /// Its own name, which is the container's too.
+        instance: InstanceGuid,
+    },
+    /// A task.
+    Task {
+        /// Which one. Its name is the container's too.
+        guid: TaskGuid,
+        /// Its domain.
+        domain: Domain,
+    },
+}
+
+impl Owner {
+    /// The name of its container.
+    pub fn container(&self) -> ContainerGuid {
+        match self {
+            Owner::Lrp { instance, .. } => ContainerGuid::from(instance.clone()),
+            Owner::Task { guid, .. } => ContainerGuid::from(guid),
+        }
+    }
+}
+
+/// The definition that a container is made from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Work {
+    /// An instance's.
+    Lrp(Arc<LrpDefinition>),
+    /// A task's.
+    Task(Arc<TaskDefinition>),
+}
+
+/// What the machine needs to know to make a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The root file system's URL.
+    pub rootfs: String,
+    /// Whether its root is the cell's root.
+    pub privileged: bool,
+    /// What it may use.
+    pub limits: ContainerLimits,
+    /// The ports that it listens on, each once, the main one first.
+    pub ports: Vec<u16>,
+    /// What it may reach.
+    pub egress_rules: Vec<SecurityGroupRule>,
+    /// What is mounted into it from the cell's cache.
+    pub dependencies: Vec<CachedDependency>,
+    /// Small files that are put into it.
+    pub files: Vec<File>,
+    /// Where the cell's certificates appear; empty: nowhere.
+    pub certificates_path: String,
+    /// What it may log in a second; nothing is no limit.
+    pub log_bytes_per_second: Option<u64>,
+    /// The volume drivers it wants.
+    pub volume_drivers: Vec<String>,
+    /// The source of its log lines.
+    pub log_source: String,
+}
+
+impl Work {
+    /// What it takes of the cell.
+    pub fn resources(&self) -> ContainerResources {
+        let (memory_mb, disk_mb) = match self {
+            Work::Lrp(it) => (it.memory_mb, it.disk_mb),
+            Work::Task(it) => (it.memory_mb, it.disk_mb),
+        };
+        ContainerResources { memory_mb, disk_mb }
+    }
+
+    /// What runs in it.
+    pub fn steps(&self) -> StepSpec {
+        match self {
+            Work::Lrp(it) => StepSpec::of_lrp(it),
+            Work::Task(it) => StepSpec::of_task(it),
+        }
+    }
+
+    /// The source of log lines that name none.
+    pub fn log_source(&self) -> &str {
+        log_source(match self {
+            Work::Lrp(it) => &it.log_source,
+            Work::Task(it) => &it.log_source,
+        })
+    }
+
+    /// The file whose contents are the result; empty: there is none.
+    pub fn result_file(&self) -> &str {
+        match self {
+            Work::Lrp(_) => "",
+            Work::Task(it) => &it.result_file,
+        }
+    }
+
+    /// The variables of all its processes.
+    pub fn environment(&self, owner: &Owner) -> Vec<EnvironmentVariable> {
+        let instance = match owner {
+            Owner::Lrp { key, instance } => Some((instance, key.index)),
+            Owner::Task { .. } => None,
+        };
+        let (env, system_certificates_path) = match self {
+            Work::Lrp(it) => (&it.env, &it.trusted_system_certificates_path),
+            Work::Task(it) => (&it.env, &it.trusted_system_certificates_path),
+        };
+        container_environment(&ContainerFacts {
+            instance,
+            env,
+            system_certificates_path,
+            identity: Identity::Absent,
+        })
+    }
+
+    /// How it is to be made.
+    pub fn plan(&self, settings: LimitSettings) -> Plan {
+        match self {
+            Work::Lrp(it) => Plan {
+                rootfs: it.rootfs.clone(),
+                privileged: it.privileged,
+                limits: limits(
+                    settings,
+                    LimitFacts {
+                        owner: LimitOwner::Lrp,
+                        memory_mb: it.memory_mb,
+                        disk_mb: it.disk_mb,
+                        max_pids: it.max_pids,
+                        cpu_weight: it.cpu_weight,
+                    },
+                ),
+                ports: ports(&it.distinct_ports()),
+                egress_rules: it.egress_rules.clone(),
+                dependencies: cached_dependencies(&it.image_layers, &it.cached_dependencies),
+                files: it.volume_mounted_files.clone(),
+                certificates_path: it.trusted_system_certificates_path.clone(),
+                log_bytes_per_second: log_limit(it.log_rate_limit.map(|it| it.bytes_per_second)),
+                volume_drivers: it.volume_drivers(),
+                log_source: self.log_source().to_owned(),
+            },
+            Work::Task(it) => Plan {
+                rootfs: it.rootfs.clone(),
+                privileged: it.privileged,
+                limits: limits(
+                    settings,
+                    LimitFacts {
+                        owner: LimitOwner::Task,
+                        memory_mb: it.memory_mb,
+                        disk_mb: it.disk_mb,
+                        max_pids: it.max_pids,
+                        cpu_weight: it.cpu_weight,
+                    },
+                ),
+                ports: Vec::new(),
+                egress_rules: it.egress_rules.clone(),
+                dependencies: cached_dependencies(&it.image_layers, &it.cached_dependencies),
+                files: it.volume_mounted_files.clone(),
+                certificates_path: it.trusted_system_certificates_path.clone(),
+                log_bytes_per_second: log_limit(it.log_rate_limit.map(|it| it.bytes_per_second)),
+                volume_drivers: it.volume_mounts.iter().map(|it| it.driver.clone()).collect(),
+                log_source: self.log_source().to_owned(),
+            },
+        }
+    }
+}
+
+/// Layers are shared and read-only: a container is charged for what it writes, so the size of its
+/// root file system is neither added to its limit nor measured.
+fn limits(settings: LimitSettings, facts: LimitFacts) -> ContainerLimits {
+    ContainerLimits::new(facts, settings, 0)
+}
+
+/// A definition that was admitted names no others.
+fn ports(given: &[u32]) -> Vec<u16> {
+    given.iter().filter_map(|port| u16::try_from(*port).ok()).collect()
+}
+
+/// -1 is no limit, and so is none.
+fn log_limit(bytes_per_second: Option<i64>) -> Option<u64> {
+    bytes_per_second.and_then(|limit| u64::try_from(limit).ok())
+}

@@ -1,0 +1,353 @@
+//! A machine in memory, for tests and simulations: containers without a kernel, time as it is given.
+//!
+//! What a process does, its path says: `true`, `false`, `exit N`, `sleep MS` (then ends with 0),
+//! `crash MS N` (then ends with N), `missing` (cannot be started), `stubborn` (ignores TERM); all
+//! others run until they are signalled. Rules that hold for the real machine hold here: outcomes come
+//! later, a dead container takes nothing, exits are remembered until they are forgotten.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use volvox_protocol::actual_lrp::PortMapping;
+use volvox_protocol::time::Timestamp;
+
+use super::deed::{Deed, LogLine, ProcessOrder};
+use super::{Outcomes, Runtime, RuntimeError};
+use crate::executor::environment::NetworkFacts;
+use crate::executor::logic::{Input, Standing};
+use crate::executor::registry::ContainerGuid;
+use crate::executor::steps::{
+    self, CheckOutcome, Exit, StepId, StepSignal, TransferFailure, Transferred,
+};
+use crate::executor::work::Plan;
+
+/// What can be made to go wrong, or to take long.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// How long it takes to make a container.
+    pub making: Duration,
+    /// Why containers cannot be made, if they cannot.
+    pub not_made: Option<String>,
+    /// Why containers cannot be taken away, if they cannot.
+    pub not_destroyed: Option<String>,
+    /// How long a transfer takes.
+    pub transfer: Duration,
+    /// How transfers fail, if they do.
+    pub transfer_failure: Option<TransferFailure>,
+    /// What checks find, if not that all is well.
+    pub check_failure: Option<String>,
+    /// What is in result files, or why nothing is.
+    pub result: Option<Result<String, String>>,
+}
+
+/// The machine itself. It outlives the executors that use it.
+#[derive(Debug, Default)]
+pub struct FakeMachine {
+    /// What goes wrong from now on.
+    pub faults: Faults,
+    now: Timestamp,
+    containers: BTreeMap<ContainerGuid, FakeContainer>,
+    due: BTreeMap<(Timestamp, u64), Due>,
+    last: u64,
+}
+
+#[derive(Debug, Default)]
+struct FakeContainer {
+    running: BTreeMap<u32, FakeProcess>,
+    exited: BTreeMap<u32, Exit>,
+    log: Vec<LogLine>,
+    ever_started: BTreeSet<u32>,
+}
+
+#[derive(Debug)]
+struct FakeProcess {
+    order: ProcessOrder,
+}
+
+#[derive(Debug, Clone)]
+enum Due {
+    Tell(Input),
+    Make(ContainerGuid, Box<Plan>),
+    End(ContainerGuid, u32, i32),
+    Transfer(ContainerGuid, StepId),
+}
+
+impl FakeMachine {
+    /// The containers that are there.
+    pub fn containers(&self) -> impl Iterator<Item = &ContainerGuid> {
+        self.containers.keys()
+    }
+
+    /// What runs in a container: the paths, in the order of their start.
+    pub fn processes(&self, guid: &ContainerGuid) -> Vec<&str> {
+        let container = self.containers.get(guid);
+        container
+            .iter()
+            .flat_map(|it| it.running.values())
+            .map(|it| it.order.run.path.as_str())
+            .collect()
+    }
+
+    /// How many processes were started in a container, ended ones too.
+    pub fn ever_started(&self, guid: &ContainerGuid) -> usize {
+        self.containers.get(guid).map_or(0, |it| it.ever_started.len())
+    }
+
+    /// The lines of a container's log that the cell has written.
+    pub fn log(&self, guid: &ContainerGuid) -> Vec<&str> {
+        let container = self.containers.get(guid);
+        container.iter().flat_map(|it| &it.log).map(|it| it.text.as_str()).collect()
+    }
+
+    /// When something happens next, if ever.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.due.keys().next().map(|(at, _)| *at)
+    }
+
+    /// Lets time pass and gives what has happened by then, in order.
+    pub fn advance(&mut self, now: Timestamp) -> Vec<Input> {
+        self.now = self.now.max(now);
+        let mut told = Vec::new();
+        while let Some(next) = self.due.first_entry() {
+            if next.key().0 > self.now {
+                break;
+            }
+            told.extend(match next.remove() {
+                Due::Tell(input) => Some(input),
+                Due::Make(guid, plan) => Some(self.make(guid, &plan)),
+                Due::End(guid, process, status) => self.end(guid, process, status),
+                Due::Transfer(guid, step) => {
+                    let result = match self.faults.transfer_failure.clone() {
+                        Some(failure) => Err(failure),
+                        None => Ok(Transferred::Bytes(1)),
+                    };
+                    Some(Input::Step(guid, steps::Input::TransferDone { step, result }))
+                }
+            });
+        }
+        told
+    }
+
+    /// Everything in a container dies at once, as when its shim is killed.
+    pub fn kill(&mut self, guid: &ContainerGuid) {
+        if self.containers.remove(guid).is_some() {
+            self.later(Duration::ZERO, Due::Tell(Input::Gone(guid.clone())));
+        }
+    }
+
+    /// Ends one process of a container, the first that runs this path.
+    pub fn end_process(&mut self, guid: &ContainerGuid, path: &str, status: i32) {
+        let running = self.containers.get(guid).into_iter().flat_map(|it| &it.running);
+        let found = running.filter(|(_, it)| it.order.run.path == path).map(|(id, _)| *id).next();
+        if let Some(process) = found {
+            self.later(Duration::ZERO, Due::End(guid.clone(), process, status));
+        }
+    }
+
+    /// What an agent that starts finds of a container.
+    pub fn standing(&self, guid: &ContainerGuid) -> Option<Standing> {
+        let container = self.containers.get(guid)?;
+        let running = container.running.keys().copied().collect();
+        Some(Standing::Alive { running, exited: container.exited.clone() })
+    }
+
+    /// Whoever was to be told is gone. What happens to containers still happens.
+    pub fn forget_agent(&mut self) {
+        self.due.retain(|_, due| matches!(due, Due::End(..)));
+    }
+
+    /// Removes what is not in this set.
+    pub fn retain(&mut self, known: &BTreeSet<ContainerGuid>) {
+        self.containers.retain(|guid, _| known.contains(guid));
+    }
+
+    /// Begins a deed.
+    pub fn perform(&mut self, guid: &ContainerGuid, deed: Deed) {
+        let tell = |input| Due::Tell(Input::Step(guid.clone(), input));
+        match deed {
+            Deed::Make(plan) => {
+                self.later(self.faults.making, Due::Make(guid.clone(), plan));
+            }
+            Deed::Abandon => {}
+            Deed::Spawn(order) => self.spawn(guid, *order),
+            Deed::Signal(step, signal) => self.signal(guid, step, signal),
+            Deed::ForgetExit(process) => {
+                if let Some(container) = self.containers.get_mut(guid) {
+                    container.exited.remove(&process);
+                }
+            }
+            Deed::Log(line) => {
+                if let Some(container) = self.containers.get_mut(guid) {
+                    container.log.push(line);
+                }
+            }
+            Deed::Download(step, _) | Deed::Upload(step, _) => {
+                self.later(self.faults.transfer, Due::Transfer(guid.clone(), step));
+            }
+            Deed::CancelTransfer(step) => {
+                self.due.retain(
+                    |_, due| !matches!(due, Due::Transfer(of, it) if of == guid && *it == step),
+                );
+                let result = Err(TransferFailure::Fetch);
+                self.later(Duration::ZERO, tell(steps::Input::TransferDone { step, result }));
+            }
+            Deed::Check { step, .. } => {
+                let outcome = match self.faults.check_failure.clone() {
+                    Some(reason) => CheckOutcome::Failed(reason),
+                    None => CheckOutcome::Passed,
+                };
+                self.later(Duration::ZERO, tell(steps::Input::CheckResult { step, outcome }));
+            }
+            Deed::CancelCheck(_) => {}
+            Deed::ReadResult(_) => {
+                let read = self.faults.result.clone().unwrap_or(Ok("result".to_owned()));
+                self.later(Duration::ZERO, Due::Tell(Input::ResultRead(guid.clone(), read)));
+            }
+            Deed::Destroy => {
+                let outcome = match self.faults.not_destroyed.clone() {
+                    Some(reason) => Input::DestroyFailed(guid.clone(), reason),
+                    None => {
+                        self.containers.remove(guid);
+                        Input::Destroyed(guid.clone())
+                    }
+                };
+                self.later(Duration::ZERO, Due::Tell(outcome));
+            }
+        }
+    }
+
+    fn later(&mut self, after: Duration, due: Due) {
+        self.last += 1;
+        self.due.insert((self.now + after, self.last), due);
+    }
+
+    fn make(&mut self, guid: ContainerGuid, plan: &Plan) -> Input {
+        if let Some(reason) = self.faults.not_made.clone() {
+            return Input::NotMade(guid, reason);
+        }
+        self.containers.insert(guid.clone(), FakeContainer::default());
+        let mapping = |(nth, port): (usize, &u16)| PortMapping {
+            container_port: u32::from(*port),
+            host_port: 60_000 + u32::try_from(nth).unwrap_or_default(),
+            container_tls_proxy_port: 0,
+            host_tls_proxy_port: 0,
+        };
+        let network = NetworkFacts {
+            external_address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+            internal_address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
+            internal_ipv6: None,
+            ports: plan.ports.iter().enumerate().map(mapping).collect(),
+        };
+        Input::Made(guid, network)
+    }
+
+    fn spawn(&mut self, guid: &ContainerGuid, order: ProcessOrder) {
+        let step = order.step;
+        let failed = |error: &str| steps::Input::SpawnFailed { step, error: error.to_owned() };
+        let run = order.run.clone();
+        let number = |nth: usize| {
+            run.args.get(nth).and_then(|it| it.parse::<u32>().ok()).unwrap_or_default()
+        };
+        let ends = match run.path.as_str() {
+            "true" => Some((0, 0)),
+            "false" => Some((0, 1)),
+            "exit" => Some((0, number(0))),
+            "sleep" => Some((number(0), 0)),
+            "crash" => Some((number(0), number(1))),
+            _ => None,
+        };
+        let started = match self.containers.get_mut(guid) {
+            None => failed("the container is gone"),
+            Some(_) if run.path == "missing" => failed("no such file"),
+            Some(container) => {
+                container.ever_started.insert(step.0);
+                container.running.insert(step.0, FakeProcess { order });
+                steps::Input::ProcessStarted(step)
+            }
+        };
+        let has_started = matches!(started, steps::Input::ProcessStarted(_));
+        self.later(Duration::ZERO, Due::Tell(Input::Step(guid.clone(), started)));
+        if let (true, Some((after, status))) = (has_started, ends) {
+            let status = i32::try_from(status).unwrap_or(1);
+            let after = Duration::from_millis(after.into());
+            self.later(after, Due::End(guid.clone(), step.0, status));
+        }
+    }
+
+    fn signal(&mut self, guid: &ContainerGuid, step: StepId, signal: StepSignal) {
+        let process = self.containers.get(guid).and_then(|it| it.running.get(&step.0));
+        let Some(process) = process else { return };
+        let status = match signal {
+            StepSignal::Term if process.order.run.path == "stubborn" => return,
+            StepSignal::Term => 143,
+            StepSignal::Kill => 137,
+        };
+        self.later(Duration::ZERO, Due::End(guid.clone(), step.0, status));
+    }
+
+    fn end(&mut self, guid: ContainerGuid, process: u32, status: i32) -> Option<Input> {
+        let container = self.containers.get_mut(&guid)?;
+        container.running.remove(&process)?;
+        let exit = Exit { status, ..Exit::default() };
+        container.exited.insert(process, exit.clone());
+        let step = StepId(process);
+        Some(Input::Step(guid, steps::Input::ProcessExited { step, exit }))
+    }
+}
+
+/// A [`FakeMachine`] that executors share, one after the other. What is due at once is told at once;
+/// the rest when somebody calls [`Fake::advance`].
+#[derive(Debug, Clone, Default)]
+pub struct Fake {
+    machine: Arc<Mutex<FakeMachine>>,
+    outcomes: Arc<Mutex<Option<Outcomes>>>,
+}
+
+impl Fake {
+    /// The machine.
+    pub fn machine(&self) -> MutexGuard<'_, FakeMachine> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets time pass and tells what happens.
+    pub fn advance(&self, by: Duration) {
+        let now = {
+            let mut machine = self.machine();
+            machine.now = machine.now + by;
+            machine.now
+        };
+        let told = self.machine().advance(now);
+        let outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for input in told {
+            if let Some(outcomes) = &outcomes {
+                outcomes.tell(input);
+            }
+        }
+    }
+}
+
+impl Runtime for Fake {
+    fn find(
+        &mut self,
+        known: &BTreeSet<ContainerGuid>,
+        outcomes: &Outcomes,
+    ) -> Result<BTreeMap<ContainerGuid, Standing>, RuntimeError> {
+        *self.outcomes.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcomes.clone());
+        let mut machine = self.machine();
+        machine.forget_agent();
+        let now = machine.now;
+        // What ended while nobody listened has left its exit.
+        drop(machine.advance(now));
+        machine.retain(known);
+        Ok(known.iter().filter_map(|guid| Some((guid.clone(), machine.standing(guid)?))).collect())
+    }
+
+    fn perform(&mut self, container: &ContainerGuid, deed: Deed) {
+        self.machine().perform(container, deed);
+        self.advance(Duration::ZERO);
+    }
+}
