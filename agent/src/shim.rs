@@ -4,14 +4,17 @@
 
 mod container;
 mod disk;
+pub(crate) mod exits;
 mod lines;
 pub(crate) mod logs;
 mod mounts;
+mod output;
 mod process;
 mod quota;
 mod seccomp;
 mod serve;
 mod sys;
+mod terminal;
 mod tree;
 pub(crate) mod user;
 
@@ -20,7 +23,9 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::runtime::shim::Wants;
 pub use serve::run;
+pub(crate) use sys::{hold_of, mount, signal, unmount};
 pub(crate) use tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
 
 /// The program: `volvox-shim FOLDER`, started by an agent that has put a spec into the folder.
@@ -53,21 +58,15 @@ fn pipe() -> io::Result<(File, File)> {
     Ok((File::from(out), File::from(into)))
 }
 
-/// Waits until something can be read here, for so long.
-pub(crate) fn wait_readable(
+/// Waits until something can be read here, or written, for so long.
+pub(crate) fn wait_ready(
     fd: std::os::fd::RawFd,
+    wants: Wants,
     patience: std::time::Duration,
 ) -> io::Result<()> {
-    sys::poll(&[(fd, libc::POLLIN)], Some(patience.max(std::time::Duration::from_millis(1))))
-        .map(drop)
-}
-
-/// A handle on a process that no other process can come to have.
-pub(crate) fn hold_of(pid: i32) -> io::Result<std::os::fd::OwnedFd> {
-    sys::hold_of(pid)
-}
-
-/// Kills the process behind a handle.
-pub(crate) fn kill(handle: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
-    sys::signal(handle, libc::SIGKILL)
+    let events = match wants {
+        Wants::Read => libc::POLLIN,
+        Wants::Both => libc::POLLIN | libc::POLLOUT,
+    };
+    sys::poll(&[(fd, events)], Some(patience.max(std::time::Duration::from_millis(1)))).map(drop)
 }

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use volvox_agent::runtime::cgroup::Hierarchy;
-use volvox_agent::runtime::shim::{Shim, ShimError, Shims};
+use volvox_agent::runtime::shim::{Shim, ShimError, Shims, Shown, Terminal};
 use volvox_agent::runtime::spec::{
-    Access, Bind, ContainerSpec, End, Exit, Limits, LogLimits, Output, ProcessSpec,
+    Access, Bind, CAPTURE_BYTES, ContainerSpec, End, Exit, Limits, LogLimits, LogLine, LogStream,
+    Output, PROCESSES, ProcessSpec, RUNNING, TerminalSize,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -135,6 +136,7 @@ fn process(id: u32, user: &str, script: &str) -> ProcessSpec {
         nofile: None,
         source: "APP".to_owned(),
         output: Output::Log,
+        terminal: None,
     }
 }
 
@@ -291,6 +293,243 @@ fn an_agent_that_comes_back_finds_everything() {
     assert_eq!(recorded[&1].end, End::Status(4));
     assert_eq!(recorded[&2].end, End::Status(5));
     assert_eq!(cell.lines(&spec.id), "first\nsecond");
+}
+
+#[test]
+fn captured_output_comes_with_the_end_and_not_into_the_log() {
+    let Some(cell) = Cell::new("captured_output_comes_with_the_end") else { return };
+    let spec = cell.spec("capture");
+    let mut shim = cell.shims.create(&spec).unwrap();
+    let captured =
+        |id, script: &str| ProcessSpec { output: Output::Capture, ..process(id, "vcap", script) };
+    shim.run(captured(1, "echo out; echo err >&2; printf '\\377'; exit 2")).unwrap();
+    let exit = shim.wait(1, PATIENCE).unwrap().unwrap();
+    assert_eq!((exit.end, exit.output.as_str()), (End::Status(2), "out\nerr\n\u{fffd}"));
+    assert!(!exit.out_of_disk);
+    // Of much the end is kept.
+    let script = "n=0; while [ $n -lt 20000 ]; do echo line $n; n=$((n+1)); done";
+    shim.run(captured(2, script)).unwrap();
+    let exit = shim.wait(2, PATIENCE).unwrap().unwrap();
+    assert_eq!(exit.output.len(), CAPTURE_BYTES);
+    assert!(exit.output.ends_with("line 19998\nline 19999\n"), "{}", exit.output);
+    // What it started holds the pipe open, and nobody waits for that.
+    shim.run(captured(3, "echo first; sleep 1000 & echo last")).unwrap();
+    assert_eq!(shim.wait(3, PATIENCE).unwrap().unwrap().output, "first\nlast\n");
+    let recorded = cell.shims.recorded_exits(&spec.id).unwrap();
+    assert_eq!(recorded[&3].output, "first\nlast\n");
+    assert_eq!(cell.lines(&spec.id), "");
+}
+
+#[test]
+fn the_cells_own_lines_are_in_the_log_whatever_the_rate() {
+    let Some(cell) = Cell::new("the_cells_own_lines_are_in_the_log") else { return };
+    let mut spec = cell.spec("log");
+    spec.log.bytes_per_second = Some(5);
+    let mut shim = cell.shims.create(&spec).unwrap();
+    let line = |text: &str| LogLine {
+        source: "CELL".to_owned(),
+        stream: LogStream::Err,
+        text: text.to_owned(),
+    };
+    shim.run(process(1, "vcap", "echo more than that is dropped")).unwrap();
+    shim.wait(1, PATIENCE).unwrap().unwrap();
+    shim.log(line("Cell is told")).unwrap();
+    shim.log(line("of two\nlines")).unwrap();
+    let log = std::fs::read_to_string(cell.shims.log(&spec.id)).unwrap();
+    let own: Vec<&str> =
+        log.lines().filter_map(|it| it.split_once(" err CELL ")?.1.into()).collect();
+    assert_eq!(own[1..], ["Cell is told", "of two", "lines"], "{log}");
+    assert!(own[0].contains("rate limit"), "{log}");
+    assert!(!log.contains("dropped"), "{log}");
+}
+
+#[test]
+fn ends_are_kept_until_they_are_forgotten_and_not_without_bound() {
+    let Some(cell) = Cell::new("ends_are_kept_until_they_are_forgotten") else { return };
+    let spec = cell.spec("forget");
+    let mut shim = cell.shims.create(&spec).unwrap();
+    let quiet =
+        |id, script: &str| ProcessSpec { output: Output::Discard, ..process(id, "vcap", script) };
+    let [all, most]: [u32; 2] = [PROCESSES, RUNNING].map(|it| it.try_into().unwrap());
+    let sleeping = all + 1;
+    shim.run(quiet(sleeping, "sleep 1000")).unwrap();
+    assert!(shim.forget(sleeping).unwrap_err().to_string().contains("is running"));
+    for id in 1..all {
+        shim.run(ProcessSpec { path: "/bin/true".to_owned(), args: vec![], ..quiet(id, "") })
+            .unwrap();
+        if id % 64 == 0 {
+            shim.wait(id, PATIENCE).unwrap().unwrap();
+        }
+    }
+    let refusal = shim.run(quiet(sleeping + 1, "true")).unwrap_err().to_string();
+    assert!(refusal.contains("forget some"), "{refusal}");
+    until("all have ended", || shim.status().unwrap().exited.len() == PROCESSES - 1);
+    assert_eq!(cell.shims.recorded_exits(&spec.id).unwrap().len(), PROCESSES - 1);
+    // Another agent takes over and acknowledges: there is room again, in memory and on disk.
+    drop(shim);
+    let mut shim = cell.attach(&spec.id).unwrap();
+    for id in 1..all {
+        shim.forget(id).unwrap();
+    }
+    shim.forget(77).unwrap();
+    let status = shim.status().unwrap();
+    assert_eq!((status.running, status.exited), (vec![sleeping], vec![]));
+    assert!(cell.shims.recorded_exits(&spec.id).unwrap().is_empty());
+    assert_eq!(std::fs::metadata(cell.shims.folder(&spec.id).join("exits")).unwrap().len(), 0);
+    for id in 1..most {
+        shim.run(ProcessSpec {
+            path: "/bin/sleep".to_owned(),
+            args: vec!["1000".to_owned()],
+            ..process(id, "vcap", "")
+        })
+        .unwrap();
+    }
+    let refusal = shim.run(quiet(sleeping + 2, "true")).unwrap_err().to_string();
+    assert!(refusal.contains("are running, the limit"), "{refusal}");
+}
+
+/// Reads what a terminal shows until it has shown `expected`, and gives all of it.
+fn shows(terminal: &mut Terminal, expected: &str) -> String {
+    let mut shown = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&shown).into_owned();
+        if text.contains(expected) {
+            return text;
+        }
+        match terminal.next(PATIENCE).unwrap() {
+            Some(Shown::Output(bytes)) => shown.extend(bytes),
+            other => panic!("{other:?} instead of {expected:?} after {text:?}"),
+        }
+    }
+}
+
+/// The end of a process, whatever it shows before.
+fn ends(terminal: &mut Terminal) -> Exit {
+    loop {
+        match terminal.next(PATIENCE).unwrap() {
+            Some(Shown::Output(_)) => {}
+            Some(Shown::Exited(exit)) => return exit,
+            None => panic!("it does not end"),
+        }
+    }
+}
+
+fn interactive(id: u32, script: &str) -> ProcessSpec {
+    let terminal = Some(TerminalSize { rows: 24, columns: 80 });
+    ProcessSpec { terminal, env: vec!["PS1=> ".to_owned()], ..process(id, "vcap", script) }
+}
+
+#[test]
+fn a_shell_with_a_terminal_is_typed_into_and_seen() {
+    let Some(cell) = Cell::new("a_shell_with_a_terminal_is_typed_into_and_seen") else { return };
+    let spec = cell.spec("shell");
+    let mut shim = cell.shims.create(&spec).unwrap();
+    let shell = ProcessSpec { args: vec!["-i".to_owned()], ..interactive(1, "") };
+    let mut terminal = cell.shims.terminal(&spec.id, shell).unwrap();
+    shows(&mut terminal, "> ");
+    terminal.input(b"tty; stty size; echo $((6*7)); test -w $(tty) && echo mi''ne\n");
+    let shown = shows(&mut terminal, "mine\r\n");
+    for expected in ["/dev/pts/0\r\n", "24 80\r\n", "42\r\n"] {
+        assert!(shown.contains(expected), "{shown:?}");
+    }
+    terminal.resize(TerminalSize { rows: 50, columns: 132 });
+    terminal.input(b"stty size\n");
+    shows(&mut terminal, "50 132\r\n");
+    // The terminal is the session's: control-C reaches what runs in front, and not the shell.
+    terminal.input(b"sh -c 'echo be\"\"gun; exec sleep 1000'\n");
+    shows(&mut terminal, "begun\r\n");
+    terminal.input(b"\x03");
+    shows(&mut terminal, "> ");
+    // Much goes through, both ways, and none is lost.
+    terminal.input(b"stty -echo raw; echo rea''dy; head -c 300000 | cksum; stty echo -raw\n");
+    shows(&mut terminal, "ready");
+    let typed: Vec<u8> = (0..300_000_u32).map(|nth| b'a' + (nth % 23) as u8).collect();
+    terminal.input(&typed);
+    shows(&mut terminal, &format!("{} 300000", cksum(&typed)));
+    terminal.input(b"n=0; while [ $n -lt 3000 ]; do echo $n so much is shown; n=$((n+1)); done\n");
+    shows(&mut terminal, "2999 so much is shown\r\n");
+    // Nobody else may type here, and nothing of it is in the log.
+    assert!(shim.forget(1).is_err());
+    assert_eq!(cell.lines(&spec.id), "");
+    terminal.end_input();
+    assert_eq!(ends(&mut terminal).end, End::Status(0));
+    assert_eq!(shim.wait(1, PATIENCE).unwrap().unwrap().end, End::Status(0));
+}
+
+/// The sum that `cksum` gives.
+fn cksum(bytes: &[u8]) -> String {
+    let mut child = std::process::Command::new("cksum")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(bytes).unwrap();
+    let output = child.wait_with_output().unwrap();
+    String::from_utf8(output.stdout).unwrap().split(' ').next().unwrap().to_owned()
+}
+
+#[test]
+fn a_terminal_that_nobody_watches_is_hung_up_and_one_that_is_not_read_waits() {
+    let Some(cell) = Cell::new("a_terminal_that_nobody_watches_is_hung_up") else { return };
+    let spec = cell.spec("hangup");
+    let mut shim = cell.shims.create(&spec).unwrap();
+    let mut terminal =
+        cell.shims.terminal(&spec.id, interactive(1, "echo begun; sleep 1000")).unwrap();
+    shows(&mut terminal, "begun");
+    drop(terminal);
+    assert_eq!(shim.wait(1, PATIENCE).unwrap().unwrap().end, End::Signal(1));
+    // One that shows without end, and nobody reads: the shim goes on serving, and its memory does
+    // not grow with what is shown.
+    let mut flood = cell.shims.terminal(&spec.id, interactive(2, "exec yes")).unwrap();
+    shows(&mut flood, "y\r\ny\r\n");
+    let holder = parent_of(shim.status().unwrap().init);
+    for id in 3..50 {
+        shim.run(process(id, "vcap", "true")).unwrap();
+        shim.wait(id, PATIENCE).unwrap().unwrap();
+    }
+    let status = std::fs::read_to_string(format!("/proc/{holder}/status")).unwrap();
+    let resident = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).unwrap();
+    let kib: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kib < 16 << 10, "the shim holds {kib} KiB");
+    shim.signal(2, 9).unwrap();
+    assert_eq!(ends(&mut flood).end, End::Signal(9));
+}
+
+#[test]
+fn no_terminal_is_made_of_what_the_container_put_in_its_place() {
+    let Some(cell) = Cell::new("no_terminal_is_made_of_what_the_container_put_in_its_place") else {
+        return;
+    };
+    let spec = cell.spec("swap");
+    let root_inside = Some(spec.first_id);
+    let etc = cell.folder.path().join("layer/etc");
+    std::os::unix::fs::chown(etc, root_inside, root_inside).unwrap();
+    let mut shim = cell.shims.create(&spec).unwrap();
+    // Whatever the container's root can do to /dev leaves the terminal alone or without one.
+    let script = "
+        rm -f /dev/ptmx; ln -s /dev/null /dev/ptmx
+        mv /dev/pts /dev/old 2>/dev/null && echo moved
+        rm -f /dev/pts/ptmx 2>/dev/null && echo removed
+        rm -f /dev/null 2>/dev/null && mkfifo /dev/null && echo replaced
+        umount /dev/pts 2>/dev/null && echo unmounted
+        rm -f /etc/passwd; mkfifo /etc/passwd || echo no pipe
+        echo tried";
+    shim.run(process(1, "root", script)).unwrap();
+    shim.wait(1, PATIENCE).unwrap().unwrap();
+    assert_eq!(cell.lines(&spec.id), "tried");
+    let spec_of = |id| ProcessSpec { user: "2000".to_owned(), ..interactive(id, "tty") };
+    let mut terminal = cell.shims.terminal(&spec.id, spec_of(2)).unwrap();
+    shows(&mut terminal, "/dev/pts/0");
+    assert_eq!(ends(&mut terminal).end, End::Status(0));
+    // With another file system in its place, as only the host's root can put it, there is none.
+    let init = shim.status().unwrap().init.to_string();
+    let over = ["-t", &init, "-m", "mount", "-t", "tmpfs", "none", "/dev/pts"];
+    assert!(std::process::Command::new("nsenter").args(over).status().unwrap().success());
+    let fake = format!("/proc/{init}/root/dev/pts/ptmx");
+    let made = std::process::Command::new("mknod").args([&fake, "c", "5", "2"]).status();
+    assert!(made.unwrap().success());
+    let refusal = cell.shims.terminal(&spec.id, spec_of(3)).unwrap_err().to_string();
+    assert!(refusal.contains("make a terminal"), "{refusal}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 
 use cell::{Cell, Mounted, PATIENCE, bind, host, process, shims_at, skip, until};
 use volvox_agent::runtime::cgroup::{Cgroup, Hierarchy};
+use volvox_agent::runtime::image_mount::{self, ImageKind, ImageMountError};
 use volvox_agent::runtime::shim::Shims;
 use volvox_agent::runtime::spec::{Access, End, Limits, ProcessSpec};
 
@@ -392,4 +393,62 @@ fn the_shims_program_cannot_be_written_to_from_where_it_runs() {
     assert_eq!(refused, ErrorKind::ReadOnlyFilesystem);
     let before = std::fs::read(env!("CARGO_BIN_EXE_volvox-shim")).unwrap();
     assert!(std::fs::read(program).unwrap() == before, "the program has changed");
+}
+
+// Images.
+
+#[test]
+fn an_image_is_mounted_once_and_serves_as_a_layer() {
+    const NAME: &str = "an_image_is_mounted_once_and_serves_as_a_layer";
+    for kind in [ImageKind::Squashfs, ImageKind::Erofs] {
+        let Some(mut cell) = Cell::new(NAME) else { return };
+        let kernel = std::fs::read_to_string("/proc/filesystems").unwrap();
+        if !kernel.lines().any(|line| line.trim() == kind.name()) {
+            skip(NAME, &format!("the kernel has no {}", kind.name()));
+            continue;
+        }
+        let [one, other] = ["one", "other"].map(|name| cell.folder.path().join(name));
+        let layer = cell.layer();
+        let mut all_made = true;
+        for image in [&one, &other] {
+            let [image, layer] = [image, &layer].map(|it| it.to_str().unwrap());
+            all_made &= match kind {
+                ImageKind::Squashfs => {
+                    host("mksquashfs", &[layer, image, "-quiet", "-no-progress"])
+                }
+                ImageKind::Erofs => host("mkfs.erofs", &["--quiet", image, layer]),
+            };
+        }
+        if !all_made {
+            skip(NAME, &format!("no program that makes {}", kind.name()));
+            continue;
+        }
+        let place = cell.folder.path().join("mounted");
+        image_mount::mounted(&one, kind, &place).unwrap();
+        cell.mounts.push(Mounted(place.clone()));
+        let device = std::fs::metadata(&place).unwrap().dev();
+        // As an agent would that has started again.
+        image_mount::mounted(&one, kind, &place).unwrap();
+        assert_eq!(std::fs::metadata(&place).unwrap().dev(), device);
+        let taken = image_mount::mounted(&other, kind, &place).unwrap_err();
+        assert!(matches!(taken, ImageMountError::Taken(_)), "{taken}");
+
+        let mut spec = cell.spec(kind.name());
+        spec.layers = vec![place.clone()];
+        let mut shim = cell.shims.create(&spec).unwrap();
+        // A layer of a container that runs outlives its mount on the host.
+        image_mount::unmount(&place).unwrap();
+        image_mount::unmount(&place).unwrap();
+        let script = "stat -c '%u %n' /home/vcap && touch new && grep -c vcap /etc/passwd";
+        shim.run(process(1, "vcap", script)).unwrap();
+        let exit = shim.wait(1, PATIENCE).unwrap().unwrap();
+        let log = cell.lines(&spec.id);
+        assert_eq!((exit.end, log.as_str()), (End::Status(0), "2000 /home/vcap\n1"), "{kind:?}");
+        shim.destroy().unwrap();
+        let number = device & 0xff | device >> 12 & !0xff;
+        let backing = format!("/sys/dev/block/7:{number}/loop/backing_file");
+        until("the loop device is free", || {
+            std::fs::read_to_string(&backing).map_or(true, |it| !it.contains(&cell.prefix))
+        });
+    }
 }

@@ -269,7 +269,7 @@ fn kill_all(folder: &Path) {
         .filter_map(|pid| Some((pid, crate::shim::hold_of(pid).ok()?)))
         .collect();
     for handle in members().iter().filter_map(|pid| held.get(pid)) {
-        let _ = crate::shim::kill(handle.as_fd());
+        let _ = crate::shim::signal(handle.as_fd(), libc::SIGKILL);
     }
 }
 

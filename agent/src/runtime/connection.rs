@@ -39,6 +39,11 @@ impl Connection {
         !self.outgoing.is_empty()
     }
 
+    /// Bytes that wait to be written.
+    pub fn backlog(&self) -> usize {
+        self.outgoing.len()
+    }
+
     /// Says something: at once as far as the other end listens, the rest when it does.
     pub fn send<T: Serialize>(&mut self, message: &T) {
         match postcard::to_stdvec(message) {
@@ -66,6 +71,7 @@ impl Connection {
                 Err(_) => self.closed = true,
             }
         }
+        give_back(&mut self.outgoing);
     }
 
     /// Hears what has come, whole messages only.
@@ -97,7 +103,16 @@ impl Connection {
             }
             self.incoming.drain(..4 + length);
         }
+        give_back(&mut self.incoming);
         messages
+    }
+}
+
+/// A large message must not cost its memory for ever: there may be hundreds of shims.
+fn give_back(buffer: &mut Vec<u8>) {
+    const KEPT: usize = 16 << 10;
+    if buffer.is_empty() && buffer.capacity() > KEPT {
+        *buffer = Vec::new();
     }
 }
 

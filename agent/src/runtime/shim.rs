@@ -1,8 +1,9 @@
 //! The agent's side of a container: its folder, its shim, what it answers. Finds shims again
 //! after a restart, and clears up after those that died.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -13,9 +14,10 @@ use super::cgroup::{Cgroup, Hierarchy};
 use super::connection::Connection;
 use super::program::Program;
 use super::spec::{
-    ContainerSpec, EXITS, Exit, LOGS, ProcessSpec, Reply, Request, SOCKET, SPEC, Status,
-    is_container_id,
+    ContainerSpec, EXITS, Exit, LOGS, LogLine, ProcessSpec, Reply, Request, SOCKET, SPEC, Status,
+    TerminalSize, is_container_id,
 };
+use crate::shim::exits;
 
 /// How long a shim may take to answer. It does nothing that takes long but destroy.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -121,7 +123,21 @@ impl Shims {
         let path = format!("/proc/self/fd/{}/{SOCKET}", std::os::fd::AsRawFd::as_raw_fd(&folder));
         let stream = UnixStream::connect(path).map_err(gone)?;
         let connection = Connection::new(stream).map_err(gone)?;
-        Ok(Shim { id: id.to_owned(), connection, exits: Vec::new() })
+        Ok(Shim {
+            id: id.to_owned(),
+            connection,
+            answers: VecDeque::new(),
+            exits: BTreeMap::new(),
+            shown: VecDeque::new(),
+        })
+    }
+
+    /// Runs a process with a terminal, over a connection of its own. The spec must give a size.
+    pub fn terminal(&self, id: &str, spec: ProcessSpec) -> Result<Terminal, ShimError> {
+        let process = spec.id;
+        let mut shim = self.attach(id)?;
+        shim.run(spec)?;
+        Ok(Terminal { shim, process })
     }
 
     /// All containers that have a folder, by name.
@@ -139,15 +155,7 @@ impl Shims {
 
     /// How the processes of a container ended, as written down by its shim, dead or alive.
     pub fn recorded_exits(&self, id: &str) -> Result<BTreeMap<u32, Exit>, ShimError> {
-        let mut exits = BTreeMap::new();
-        let Ok(entries) = std::fs::read_dir(self.folder(id).join(EXITS)) else { return Ok(exits) };
-        for entry in entries.flatten() {
-            let bytes = std::fs::read(entry.path()).map_err(doing("read an exit record"))?;
-            if let Ok(exit) = serde_json::from_slice::<Exit>(&bytes) {
-                exits.insert(exit.id, exit);
-            }
-        }
-        Ok(exits)
+        exits::read(&self.folder(id).join(EXITS)).map_err(doing("read the exit records"))
     }
 
     /// Where a container's log is: the newest file.
@@ -169,12 +177,14 @@ impl Shims {
     }
 }
 
-/// A conversation with one shim.
+/// A conversation with one shim, a question at a time.
 #[derive(Debug)]
 pub struct Shim {
     id: String,
     connection: Connection,
-    exits: Vec<Exit>,
+    answers: VecDeque<Reply>,
+    exits: BTreeMap<u32, Exit>,
+    shown: VecDeque<Vec<u8>>,
 }
 
 impl Shim {
@@ -193,6 +203,18 @@ impl Shim {
         self.ask(&Request::Signal(process, signal)).map(drop)
     }
 
+    /// Adds a line to the container's log.
+    pub fn log(&mut self, line: LogLine) -> Result<(), ShimError> {
+        self.ask(&Request::Log(line)).map(drop)
+    }
+
+    /// Acknowledges the end of a process: the shim and the disk forget it.
+    pub fn forget(&mut self, process: u32) -> Result<(), ShimError> {
+        self.ask(&Request::Forget(process))?;
+        self.exits.remove(&process);
+        Ok(())
+    }
+
     /// The container and all its processes.
     pub fn status(&mut self) -> Result<Status, ShimError> {
         match self.ask(&Request::Status)? {
@@ -208,14 +230,14 @@ impl Shim {
 
     /// Waits until a process has ended, for so long.
     pub fn wait(&mut self, process: u32, patience: Duration) -> Result<Option<Exit>, ShimError> {
-        let known = self.status()?.exited.into_iter().find(|exit| exit.id == process);
-        if known.is_some() {
-            return Ok(known);
+        if !self.exits.contains_key(&process) {
+            let known = self.status()?.exited;
+            self.exits.extend(known.into_iter().map(|exit| (exit.id, exit)));
         }
         let deadline = Instant::now() + patience;
         loop {
-            if let Some(exit) = self.exits.iter().find(|exit| exit.id == process) {
-                return Ok(Some(*exit));
+            if let Some(exit) = self.exits.get(&process) {
+                return Ok(Some(exit.clone()));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -229,36 +251,123 @@ impl Shim {
         self.connection.send(request);
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let slow = io::Error::from(io::ErrorKind::TimedOut);
-                return Err(ShimError::Gone { id: self.id.clone(), source: slow });
-            }
-            match self.listen(left)? {
+            match self.answers.pop_front() {
                 Some(Reply::Failed(reason)) => return Err(ShimError::Refused(reason)),
                 Some(reply) => return Ok(reply),
                 None => {}
             }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.gone(io::ErrorKind::TimedOut.into()));
+            }
+            self.listen(left)?;
         }
     }
 
-    /// Hears the next answer. Ends of processes are remembered on the way.
-    fn listen(&mut self, patience: Duration) -> Result<Option<Reply>, ShimError> {
-        let gone = |source| ShimError::Gone { id: self.id.clone(), source };
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&self.connection);
-        crate::shim::wait_readable(fd, patience).map_err(gone)?;
-        let mut answer = None;
+    /// Hears what comes next, and sorts it.
+    fn listen(&mut self, patience: Duration) -> Result<(), ShimError> {
+        self.connection.flush();
+        let wants = if self.connection.has_output() { Wants::Both } else { Wants::Read };
+        let fd = self.connection.as_raw_fd();
+        crate::shim::wait_ready(fd, wants, patience).map_err(|error| self.gone(error))?;
+        let mut heard = false;
         for reply in self.connection.receive::<Reply>() {
+            heard = true;
             match reply {
-                Reply::Exited(exit) => self.exits.push(exit),
-                Reply::Done | Reply::Failed(_) | Reply::Status(_) => answer = Some(reply),
+                Reply::Exited(exit) => drop(self.exits.insert(exit.id, exit)),
+                Reply::Output(_, bytes) => self.shown.push_back(bytes),
+                Reply::Done | Reply::Failed(_) | Reply::Status(_) => self.answers.push_back(reply),
             }
         }
-        if answer.is_none() && self.connection.is_closed() {
-            let closed = io::Error::from(io::ErrorKind::UnexpectedEof);
-            return Err(ShimError::Gone { id: self.id.clone(), source: closed });
+        if !heard && self.connection.is_closed() {
+            return Err(self.gone(io::ErrorKind::UnexpectedEof.into()));
         }
-        self.connection.flush();
-        Ok(answer)
+        Ok(())
+    }
+
+    fn gone(&self, source: io::Error) -> ShimError {
+        ShimError::Gone { id: self.id.clone(), source }
+    }
+}
+
+/// What a descriptor is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wants {
+    /// That something can be read.
+    Read,
+    /// That something can be read or written.
+    Both,
+}
+
+/// A process with a terminal. Dropping this hangs up on it.
+///
+/// For an interactive shell: put the person's terminal into raw mode, pass what is typed to
+/// [`Terminal::input`] while [`Terminal::is_behind`] is false, write what [`Terminal::next`] gives,
+/// and on SIGWINCH call [`Terminal::resize`], until it gives the end.
+#[derive(Debug)]
+pub struct Terminal {
+    shim: Shim,
+    process: u32,
+}
+
+/// What comes from a process with a terminal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    /// Bytes for the person's terminal.
+    Output(Vec<u8>),
+    /// It ended. Nothing follows.
+    Exited(Exit),
+}
+
+impl Terminal {
+    /// Types these bytes. Does not wait: what the shim does not take yet is kept here.
+    pub fn input(&mut self, bytes: &[u8]) {
+        // Small enough that what is shown is not kept waiting for long.
+        const PIECE: usize = 16 << 10;
+        for piece in bytes.chunks(PIECE) {
+            self.shim.connection.send(&Request::Input(self.process, piece.to_vec()));
+        }
+    }
+
+    /// Whether what was typed is waiting to be taken: type no more until it is.
+    pub fn is_behind(&self) -> bool {
+        self.shim.connection.has_output()
+    }
+
+    /// Says that no input follows.
+    pub fn end_input(&mut self) {
+        self.shim.connection.send(&Request::EndInput(self.process));
+    }
+
+    /// Says that the terminal has another size now.
+    pub fn resize(&mut self, size: TerminalSize) {
+        self.shim.connection.send(&Request::Resize(self.process, size));
+    }
+
+    /// What comes next, within so long.
+    pub fn next(&mut self, patience: Duration) -> Result<Option<Shown>, ShimError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            // Nobody waits for whether a key was taken: one typed too late is typed in vain.
+            self.shim.answers.clear();
+            if let Some(bytes) = self.shim.shown.pop_front() {
+                return Ok(Some(Shown::Output(bytes)));
+            }
+            if let Some(exit) = self.shim.exits.get(&self.process) {
+                return Ok(Some(Shown::Exited(exit.clone())));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            self.shim.listen(left)?;
+        }
+    }
+}
+
+impl AsRawFd for Terminal {
+    /// To wait for together with the person's own: readable when [`Terminal::next`] has something.
+    fn as_raw_fd(&self) -> RawFd {
+        self.shim.connection.as_raw_fd()
     }
 }

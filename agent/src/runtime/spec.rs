@@ -2,6 +2,15 @@
 //!
 //! The spec lies in the container's folder before the shim is started; requests and replies pass
 //! over the unix socket in the same folder, each a length and postcard bytes.
+//!
+//! On each connection the answers come in the order of the requests, one for each. So an agent may
+//! send without waiting. [`Reply::Exited`] and [`Reply::Output`] are no answers and may come between
+//! any two; the output of a terminal always comes before the end of its process.
+//!
+//! The end of a process is told to every connection and kept, in memory and on disk, until an agent
+//! says [`Request::Forget`]. So an agent that comes back learns all from [`Request::Status`], and one
+//! that acknowledges what it has taken in lets neither grow. One that never does is refused further
+//! processes at [`PROCESSES`].
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -11,13 +20,24 @@ use serde::{Deserialize, Serialize};
 
 use super::cgroup::Hierarchy;
 
-/// Bytes of one frame between agent and shim.
-pub const FRAME_BYTES: usize = 1 << 20;
+/// Bytes of one frame between agent and shim: a process with all that a definition may say fits,
+/// and so does a status with every process that may be known.
+pub const FRAME_BYTES: usize = 4 << 20;
+/// Bytes of a captured output that are kept.
+pub const CAPTURE_BYTES: usize = 4_096;
+/// Processes that may run in a container at once, those not counted that they start themselves. The
+/// shim holds two pipes for each, and a thousand open files are what every system allows.
+pub const RUNNING: usize = 384;
+/// Processes that a shim may know: running, or ended and not forgotten.
+pub const PROCESSES: usize = 960;
+
+const _: () = assert!(PROCESSES * (CAPTURE_BYTES + 64) < FRAME_BYTES, "a status fits a frame");
+
 /// The spec's file name in a container's folder.
 pub const SPEC: &str = "spec.json";
 /// The socket's file name in a container's folder.
 pub const SOCKET: &str = "shim.sock";
-/// The folder of exit records in a container's folder.
+/// The file of exit records in a container's folder.
 pub const EXITS: &str = "exits";
 /// The folder of log files in a container's folder.
 pub const LOGS: &str = "logs";
@@ -123,8 +143,20 @@ pub struct ProcessSpec {
     pub nofile: Option<u64>,
     /// What its lines are marked with.
     pub source: String,
-    /// What becomes of its output.
+    /// What becomes of its output. With a terminal it goes there, whatever is said here.
     pub output: Output,
+    /// Gives it a terminal of this size. Output, input and end of the terminal are those of the
+    /// connection that asked; when that closes, the process is hung up on.
+    pub terminal: Option<TerminalSize>,
+}
+
+/// The size of a terminal, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalSize {
+    /// Lines.
+    pub rows: u16,
+    /// Characters of a line.
+    pub columns: u16,
 }
 
 /// What becomes of a process's output.
@@ -132,6 +164,9 @@ pub struct ProcessSpec {
 pub enum Output {
     /// Kept, line by line.
     Log,
+    /// Both streams together, for whoever hears of the end: the last [`CAPTURE_BYTES`], because a
+    /// program says last why it failed. What is no text is replaced. Nothing of it is logged.
+    Capture,
     /// Thrown away.
     Discard,
 }
@@ -143,6 +178,19 @@ pub enum Request {
     Run(ProcessSpec),
     /// Send a signal to a process and to the group that it leads.
     Signal(u32, i32),
+    /// Write a line to the container's log. The rate limit is for containers: such a line is never
+    /// dropped.
+    Log(LogLine),
+    /// Type these bytes into a terminal that this connection asked for. When the process does not
+    /// read, the shim stops reading this connection: use one connection for each terminal.
+    Input(u32, Vec<u8>),
+    /// Tell a terminal's process that no input follows: types the end-of-file character.
+    EndInput(u32),
+    /// The terminal has another size now.
+    Resize(u32, TerminalSize),
+    /// The end of this process has been taken in: forget it. Its id must not be used again. A process
+    /// that is not known is no error, so this may be said twice.
+    Forget(u32),
     /// Tell everything: the container and all its processes.
     Status,
     /// Kill everything, clean up, and end.
@@ -158,8 +206,31 @@ pub enum Reply {
     Failed(String),
     /// The container and its processes.
     Status(Status),
-    /// Not an answer: a process ended. Its record is on the disk already.
+    /// Not an answer: a process ended. It is written down already, so that the death of shim or
+    /// agent does not lose it, and will survive the machine's from a moment later on.
     Exited(Exit),
+    /// Not an answer: what a terminal shows, to the connection that asked for it.
+    Output(u32, Vec<u8>),
+}
+
+/// A line that the agent adds to a container's log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// What it is marked with.
+    pub source: String,
+    /// Which stream it counts for.
+    pub stream: LogStream,
+    /// The text. Of several lines each becomes one of the log.
+    pub text: String,
+}
+
+/// Which of a process's two streams a line is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LogStream {
+    /// Its standard output.
+    Out,
+    /// Its standard error.
+    Err,
 }
 
 /// The container and its processes.
@@ -169,14 +240,14 @@ pub struct Status {
     pub init: i32,
     /// Processes that run.
     pub running: Vec<u32>,
-    /// Processes that have ended.
+    /// Processes that have ended and are not forgotten.
     pub exited: Vec<Exit>,
     /// What is not as it should be in the container, for the operator's eyes.
     pub notes: Vec<String>,
 }
 
 /// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// The agent's name for it.
     pub id: u32,
@@ -188,6 +259,8 @@ pub struct Exit {
     pub out_of_disk: bool,
     /// When, in nanoseconds since the Unix epoch.
     pub at: u64,
+    /// What it said, if that was captured; at most [`CAPTURE_BYTES`].
+    pub output: String,
 }
 
 /// How a process ended.

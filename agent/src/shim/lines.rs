@@ -4,6 +4,8 @@
 
 use volvox_protocol::time::Timestamp;
 
+use crate::runtime::spec::CAPTURE_BYTES;
+
 /// Bytes of one line; longer ones are cut into several.
 pub(crate) const LINE_BYTES: usize = 61_440;
 
@@ -57,6 +59,35 @@ fn whole_characters(bytes: &[u8]) -> usize {
         _ => 1,
     };
     if length > back + 1 { end - 1 } else { bytes.len() }
+}
+
+/// The end of a stream of bytes, as text.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    bytes: Vec<u8>,
+    is_cut: bool,
+}
+
+impl Tail {
+    /// Takes what was read, and lets go of what is too long ago.
+    pub(crate) fn take(&mut self, bytes: &[u8]) {
+        let newest = &bytes[bytes.len().saturating_sub(CAPTURE_BYTES)..];
+        let over = (self.bytes.len() + newest.len()).saturating_sub(CAPTURE_BYTES);
+        self.is_cut |= over > 0 || newest.len() < bytes.len();
+        self.bytes.drain(..over);
+        self.bytes.extend_from_slice(newest);
+    }
+
+    /// What there is of it. The rest of a character that was cut is left out; other bytes that are
+    /// no text are replaced, and count with what replaces them.
+    pub(crate) fn text(&self) -> String {
+        let is_rest = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
+        let rest = self.bytes.iter().take(3).take_while(is_rest).count();
+        let whole = &self.bytes[if self.is_cut { rest } else { 0 }..];
+        let text = String::from_utf8_lossy(whole);
+        let from = text.ceil_char_boundary(text.len().saturating_sub(CAPTURE_BYTES));
+        text[from..].to_owned()
+    }
 }
 
 /// A bucket of bytes that fills by the second: what finds no room is dropped.
@@ -147,6 +178,27 @@ mod tests {
         }
         let garbage = vec![0x80; LINE_BYTES * 2 + 5];
         assert_eq!(lines(&[&garbage]).concat(), garbage, "bytes that are no text are kept too");
+    }
+
+    #[test]
+    fn the_end_of_an_output_is_kept_however_it_arrives() {
+        let tail = |chunks: &[&[u8]]| {
+            let mut tail = Tail::default();
+            for chunk in chunks {
+                tail.take(chunk);
+            }
+            tail.text()
+        };
+        assert_eq!(tail(&[]), "");
+        assert_eq!(tail(&[b"a\n", b"b"]), "a\nb");
+        assert_eq!(tail(&[b"\x80x\xff"]), "\u{fffd}x\u{fffd}", "what is no text is replaced");
+        let text: String = (0..3_000).map(|nth| format!("{nth} €\n")).collect();
+        let end = &text[text.ceil_char_boundary(text.len() - CAPTURE_BYTES)..];
+        assert!(end.len() > CAPTURE_BYTES - 4);
+        assert_eq!(tail(&[text.as_bytes()]), end);
+        assert_eq!(tail(&text.as_bytes().chunks(7).collect::<Vec<_>>()), end);
+        let garbage = tail(&[&[0xff; 2 * CAPTURE_BYTES]]);
+        assert!(garbage.len() <= CAPTURE_BYTES && garbage.len() > CAPTURE_BYTES - 4);
     }
 
     #[test]

@@ -6,15 +6,8 @@ use std::path::{Path, PathBuf};
 
 use volvox_protocol::time::Timestamp;
 
-use super::lines::{Rate, Verdict};
-use crate::runtime::spec::LogLimits;
-
-/// Which of a process's two streams a line is from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stream {
-    Out,
-    Err,
-}
+use super::lines::{Lines, Rate, Verdict};
+use crate::runtime::spec::{LogLimits, LogStream};
 
 /// The files `0.log` (the newest), `1.log`, … of one container.
 #[derive(Debug)]
@@ -37,23 +30,35 @@ impl Log {
     }
 
     /// Keeps one line: time, stream, source, text.
-    pub(crate) fn line(&mut self, now: Timestamp, stream: Stream, source: &str, text: &[u8]) {
+    pub(crate) fn line(&mut self, now: Timestamp, stream: LogStream, source: &str, text: &[u8]) {
         match self.rate.as_mut().map_or(Verdict::Keep, |rate| rate.judge(now, text.len())) {
             Verdict::Keep => self.write(now, stream, source, text),
             Verdict::Drop => {}
             Verdict::DropAndTell => {
                 let limit = self.limits.bytes_per_second.unwrap_or_default();
                 let told = format!("app instance exceeded log rate limit ({limit} bytes/sec)");
-                self.write(now, Stream::Err, "CELL", told.as_bytes());
+                self.write(now, LogStream::Err, "CELL", told.as_bytes());
             }
         }
     }
 
-    fn write(&mut self, now: Timestamp, stream: Stream, source: &str, text: &[u8]) {
+    /// Keeps a text of the cell's own, whatever the rate is.
+    pub(crate) fn tell(&mut self, now: Timestamp, stream: LogStream, source: &str, text: &str) {
+        let mut lines = Lines::default();
+        lines.take(text.as_bytes(), |line| self.write(now, stream, source, line));
+        lines.flush(|line| self.write(now, stream, source, line));
+    }
+
+    fn write(&mut self, now: Timestamp, stream: LogStream, source: &str, text: &[u8]) {
         let stream = match stream {
-            Stream::Out => "out",
-            Stream::Err => "err",
+            LogStream::Out => "out",
+            LogStream::Err => "err",
         };
+        // Whoever chose the source must not be able to write a line of another.
+        let source: String = source
+            .chars()
+            .map(|it| if it.is_whitespace() || it.is_control() { '_' } else { it })
+            .collect();
         let mut line = format!("{} {stream} {source} ", now.as_nanos()).into_bytes();
         line.extend_from_slice(text);
         line.push(b'\n');
@@ -94,7 +99,7 @@ mod tests {
         for nth in 0..100 {
             log.line(
                 Timestamp::from_nanos(nth),
-                Stream::Out,
+                LogStream::Out,
                 "APP",
                 format!("line {nth}").as_bytes(),
             );
@@ -111,5 +116,18 @@ mod tests {
         let expected: Vec<u64> = (100 - numbers.len() as u64..100).collect();
         assert_eq!(numbers, expected, "no gap, and the newest at the end");
         assert!(kept.ends_with("99 out APP line 99\n"), "{kept}");
+    }
+
+    #[test]
+    fn lines_of_the_cell_are_kept_and_no_source_can_pretend_to_be_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = LogLimits { bytes_per_second: Some(0), ..LogLimits::default() };
+        let mut log = Log::open(folder.path(), limits, Timestamp::ZERO).unwrap();
+        let at = Timestamp::from_nanos(5);
+        log.line(at, LogStream::Out, "APP", b"too much");
+        log.tell(at, LogStream::Err, "CELL", "one\ntwo");
+        log.tell(at, LogStream::Out, "A\n9 out CELL", "three");
+        let kept = std::fs::read_to_string(folder.path().join("0.log")).unwrap();
+        assert_eq!(kept, "5 err CELL one\n5 err CELL two\n5 out A_9_out_CELL three\n");
     }
 }

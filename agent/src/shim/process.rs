@@ -5,14 +5,16 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
 
 use seccompiler::BpfProgram;
 
 use super::container::Container;
+use super::output::Streams;
 use super::sys::{self, Fork};
 use super::user::{self, User};
-use super::{pipe, seccomp};
-use crate::runtime::spec::{Output, ProcessSpec};
+use super::{pipe, seccomp, terminal};
+use crate::runtime::spec::ProcessSpec;
 
 /// What even the container's root may do: what programs that start as root need to become
 /// somebody else. Chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap,
@@ -28,45 +30,35 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// Of the container's own files no more than this is read.
 const USER_FILE_BYTES: u64 = 1 << 20;
 
-/// A process that runs.
-#[derive(Debug)]
-pub(crate) struct Spawned {
-    pub(crate) pid: i32,
-    pub(crate) stdout: File,
-    pub(crate) stderr: File,
-}
-
-/// Starts a process, or says why it could not be.
+/// Starts a process with these streams and gives its pid, or says why it could not be.
 pub(crate) fn spawn(
     container: &Container,
     spec: &ProcessSpec,
     filters: &[BpfProgram],
-) -> io::Result<Spawned> {
-    let (stdout, out) = pipe()?;
-    let (stderr, err) = pipe()?;
+    streams: &Streams,
+) -> io::Result<i32> {
     let (mut hear, say) = pipe()?;
     let (hear_pid, say_pid) = pipe()?;
     match sys::fork(0)? {
         Fork::Child => {
             drop((hear, hear_pid));
-            go_between(container, spec, filters, Ends { out, err, say }, say_pid)
+            go_between(container, spec, filters, streams, say, say_pid)
         }
-        Fork::Parent(helper, _) => {
-            drop((out, err, say, say_pid));
+        Fork::Parent(between, _) => {
+            drop((say, say_pid));
             let pid = read_pid(hear_pid);
-            sys::wait_for(helper)?;
+            sys::wait_for(between)?;
             let mut complaint = String::new();
             hear.read_to_string(&mut complaint)?;
-            let pid = match (pid, complaint.is_empty()) {
-                (Ok(pid), true) => pid,
+            match (pid, complaint.is_empty()) {
+                (Ok(pid), true) => Ok(pid),
                 (Ok(pid), false) => {
                     let _ = sys::wait_for(pid);
-                    return Err(io::Error::other(complaint));
+                    Err(io::Error::other(complaint))
                 }
-                (Err(_), false) => return Err(io::Error::other(complaint)),
-                (Err(error), true) => return Err(error),
-            };
-            Ok(Spawned { pid, stdout, stderr })
+                (Err(_), false) => Err(io::Error::other(complaint)),
+                (Err(error), true) => Err(error),
+            }
         }
     }
 }
@@ -77,20 +69,14 @@ fn read_pid(mut from: File) -> io::Result<i32> {
     Ok(i32::from_le_bytes(bytes))
 }
 
-/// The new process's ends of its pipes.
-struct Ends {
-    out: File,
-    err: File,
-    say: File,
-}
-
 /// Only a child of somebody inside is inside the process namespace. So one process enters, has a
 /// child that it gives to the shim, tells the shim about it, and goes.
 fn go_between(
     container: &Container,
     spec: &ProcessSpec,
     filters: &[BpfProgram],
-    mut ends: Ends,
+    streams: &Streams,
+    mut say: File,
     mut say_pid: File,
 ) -> ! {
     let entered = join(container).and_then(|()| sys::fork(libc::CLONE_PARENT));
@@ -98,8 +84,8 @@ fn go_between(
         Ok(Fork::Child) => {
             drop(say_pid);
             let more = if container.is_privileged { MORE_CAPABILITIES } else { 0 };
-            let error = become_program(spec, CAPABILITIES | more, filters, &mut ends);
-            let _ = ends.say.write_all(error.to_string().as_bytes());
+            let error = become_program(spec, CAPABILITIES | more, filters, streams);
+            let _ = say.write_all(error.to_string().as_bytes());
             sys::exit_now(127)
         }
         Ok(Fork::Parent(pid, _)) => {
@@ -107,7 +93,7 @@ fn go_between(
             sys::exit_now(0)
         }
         Err(error) => {
-            let _ = ends.say.write_all(format!("enter the container: {error}").as_bytes());
+            let _ = say.write_all(format!("enter the container: {error}").as_bytes());
             sys::exit_now(1)
         }
     }
@@ -125,9 +111,9 @@ fn become_program(
     spec: &ProcessSpec,
     capabilities: u64,
     filters: &[BpfProgram],
-    ends: &mut Ends,
+    streams: &Streams,
 ) -> io::Error {
-    match prepare(spec, capabilities, filters, ends) {
+    match prepare(spec, capabilities, filters, streams) {
         Err(error) => error,
         Ok((candidates, arguments, environment)) => {
             let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -148,19 +134,20 @@ fn prepare(
     spec: &ProcessSpec,
     capabilities: u64,
     filters: &[BpfProgram],
-    ends: &Ends,
+    streams: &Streams,
 ) -> io::Result<Program> {
     let user = find_user(&spec.user)?;
     sys::begin_session()?;
-    let nothing: OwnedFd = File::open("/dev/null")?.into();
-    sys::put_in_place(nothing.as_fd(), 0)?;
-    let sink: OwnedFd = File::options().write(true).open("/dev/null")?.into();
-    let (out, err) = match spec.output {
-        Output::Log => (ends.out.as_fd(), ends.err.as_fd()),
-        Output::Discard => (sink.as_fd(), sink.as_fd()),
+    let three = match streams {
+        Streams::Apart { stdin, stdout, stderr } => [stdin, stdout, stderr],
+        Streams::Terminal(slave) => {
+            terminal::take_over(slave.as_fd(), user.uid)?;
+            [slave, slave, slave]
+        }
     };
-    sys::put_in_place(out, 1)?;
-    sys::put_in_place(err, 2)?;
+    for (number, stream) in (0..).zip(three) {
+        sys::put_in_place(stream.as_fd(), number)?;
+    }
     sys::default_signals();
     if let Some(limit) = spec.nofile {
         sys::limit_files(limit)?;
@@ -182,15 +169,22 @@ fn prepare(
 }
 
 fn find_user(wanted: &str) -> io::Result<User> {
-    let read = |path: &str| -> String {
-        let mut text = Vec::new();
-        let file = File::open(path).map(|file| file.take(USER_FILE_BYTES));
-        match file.and_then(|mut file| file.read_to_end(&mut text)) {
-            Ok(_) => String::from_utf8_lossy(&text).into_owned(),
-            Err(_) => String::new(),
-        }
-    };
+    // A file that cannot be read, or is none, tells of nobody.
+    let read = |path: &str| read_plain(Path::new(path)).unwrap_or_default();
     user::find(wanted, &read("/etc/passwd"), &read("/etc/group")).map_err(io::Error::other)
+}
+
+/// Reads a file of the container's. It may have put anything there: what is no plain file is not
+/// waited for, and no link leads to what the shim has open.
+fn read_plain(path: &Path) -> io::Result<String> {
+    let root: OwnedFd = File::open("/")?.into();
+    let file = File::from(sys::open_inside(root.as_fd(), path, libc::O_NONBLOCK)?);
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut text = Vec::new();
+    file.take(USER_FILE_BYTES).read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Goes to the working folder as the user it runs as, and makes sure that it is inside.

@@ -6,27 +6,30 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use seccompiler::BpfProgram;
-use volvox_protocol::time::Timestamp;
 
 use super::container::Container;
 use super::disk::Verdict;
-use super::lines::Lines;
-use super::logs::{Log, Stream};
+use super::exits::Exits;
+use super::logs::Log;
+use super::output::{Outlet, Place, Source, now};
 use super::sys::{self, Fork};
+use super::terminal::Terminal;
 use super::{mounts, pipe, process, seccomp};
 use crate::runtime::connection::Connection;
 use crate::runtime::spec::{
-    ContainerSpec, EXITS, End, Exit, LOGS, ProcessSpec, Reply, Request, SOCKET, SPEC, Status,
-    is_container_id,
+    ContainerSpec, EXITS, End, Exit, LOGS, PROCESSES, ProcessSpec, RUNNING, Reply, Request, SOCKET,
+    SPEC, Status, is_container_id,
 };
 
-/// Agents that may be connected: one, and its successor while it is replaced, and a person.
-const CONNECTIONS: usize = 8;
-/// Processes that a container may have had, running or ended.
-const PROCESSES: usize = 4_096;
+/// Who may be connected at once: an agent, its successor while it is replaced, and terminals.
+const CLIENTS: usize = 16;
+/// Bytes that wait for a client before its terminals are no longer read.
+const BEHIND: usize = 64 << 10;
+/// Pipes held open by what ended processes have started: the oldest are let go.
+const LEFTOVERS: usize = 128;
 
 /// Makes the container of `folder` and holds it until it is destroyed. Returns in the process that
 /// was called as soon as the container is there: the one that holds it has left it behind.
@@ -70,13 +73,17 @@ struct Shim {
     container: Container,
     init_is_gone: bool,
     is_out_of_disk: bool,
+    /// Who the container's root is on the host.
+    owner: u32,
     filters: Vec<BpfProgram>,
+    nothing: File,
     log: Log,
+    exits: Exits,
     children: OwnedFd,
     listener: UnixListener,
-    connections: Vec<Connection>,
+    clients: Vec<Client>,
+    next_client: u64,
     running: BTreeMap<u32, Process>,
-    exited: BTreeMap<u32, Exit>,
     /// Pipes of processes whose end is known, held open by what they started.
     leftovers: Vec<Source>,
 }
@@ -85,15 +92,13 @@ struct Process {
     pid: i32,
     /// How often the kernel had killed in this container for want of memory when it started.
     oom_kills: u64,
-    sources: Vec<Source>,
+    outlet: Outlet,
 }
 
-/// One pipe that output comes from.
-struct Source {
-    pipe: File,
-    lines: Lines,
-    stream: Stream,
-    name: String,
+/// Somebody connected.
+struct Client {
+    number: u64,
+    connection: Connection,
 }
 
 impl Shim {
@@ -106,31 +111,33 @@ impl Shim {
         }
         // A socket's path may have no more than a hundred bytes; from here it has ten.
         std::env::set_current_dir(folder)?;
-        std::fs::create_dir_all(EXITS)?;
+        let exits = Exits::create(Path::new(EXITS), Instant::now())?;
         let log = Log::open(Path::new(LOGS), spec.log, now())?;
         let filters = seccomp::compile()?;
         let children = sys::child_signals()?;
         let container = Container::create(&spec, &std::env::current_dir()?)?;
         let listener = UnixListener::bind(SOCKET)?;
         listener.set_nonblocking(true)?;
-        let shim = Shim {
-            container,
-            init_is_gone: false,
-            is_out_of_disk: false,
-            filters,
-            log,
-            children,
-            listener,
-            connections: Vec::new(),
-            running: BTreeMap::new(),
-            exited: BTreeMap::new(),
-            leftovers: Vec::new(),
-        };
         let nothing = File::options().read(true).write(true).open("/dev/null")?;
         for standard in 0..3 {
             sys::put_in_place(nothing.as_fd(), standard)?;
         }
-        Ok(shim)
+        Ok(Shim {
+            container,
+            init_is_gone: false,
+            is_out_of_disk: false,
+            owner: if spec.privileged { 0 } else { spec.first_id },
+            filters,
+            nothing,
+            log,
+            exits,
+            children,
+            listener,
+            clients: Vec::new(),
+            next_client: 0,
+            running: BTreeMap::new(),
+            leftovers: Vec::new(),
+        })
     }
 
     /// Serves until it is told to destroy the container.
@@ -138,6 +145,7 @@ impl Shim {
         loop {
             let ready = self.wait()?;
             self.check_disk();
+            self.exits.sync(Instant::now());
             if ready.contains(&self.children.as_raw_fd()) {
                 self.reap();
             }
@@ -152,18 +160,39 @@ impl Shim {
     }
 
     fn wait(&self) -> io::Result<Vec<RawFd>> {
-        let sources = self.running.values().flat_map(|it| &it.sources).chain(&self.leftovers);
-        let mut waiting: Vec<(RawFd, i16)> =
-            sources.map(|source| (source.pipe.as_raw_fd(), libc::POLLIN)).collect();
+        let sources = self.running.values().flat_map(|it| &it.outlet.sources);
+        let mut waiting: Vec<(RawFd, i16)> = sources
+            .chain(&self.leftovers)
+            .map(|source| (source.as_raw_fd(), libc::POLLIN))
+            .collect();
         waiting.push((self.children.as_raw_fd(), libc::POLLIN));
         waiting.push((self.listener.as_raw_fd(), libc::POLLIN));
-        for connection in &self.connections {
-            let wants =
-                if connection.has_output() { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
-            waiting.push((connection.as_raw_fd(), wants));
+        for client in &self.clients {
+            // Who types faster than a process reads is not heard until it has read.
+            let is_full = self.terminals().any(|it| it.client == client.number && it.is_full());
+            let mut wants = if is_full { 0 } else { libc::POLLIN };
+            if client.connection.has_output() {
+                wants |= libc::POLLOUT;
+            }
+            waiting.push((client.connection.as_raw_fd(), wants));
         }
-        let next = self.container.disk.next_check().filter(|_| !self.init_is_gone);
-        sys::poll(&waiting, next.map(|at| at.saturating_duration_since(Instant::now())))
+        for terminal in self.terminals() {
+            // Who does not take what a terminal shows is not shown more.
+            let is_behind = self.client(terminal.client).is_none_or(|it| it.backlog() > BEHIND);
+            let mut wants = if is_behind { 0 } else { libc::POLLIN };
+            if terminal.has_input() {
+                wants |= libc::POLLOUT;
+            }
+            if wants != 0 {
+                waiting.push((terminal.as_raw_fd(), wants));
+            }
+        }
+        let now = Instant::now();
+        let disk = self.container.disk.next_check().filter(|_| !self.init_is_gone);
+        let disk = disk.map(|at| at.saturating_duration_since(now));
+        let patience = self.exits.patience(now).into_iter().chain(disk).min();
+        // Rounded up, as poll counts whole milliseconds and would return too early.
+        sys::poll(&waiting, patience.map(|it| it + Duration::from_millis(1)))
     }
 
     /// Ends a container that has more on disk than it may. Its first process takes all others along.
@@ -173,6 +202,15 @@ impl Shim {
             self.is_out_of_disk = true;
             let _ = sys::signal(self.container.pidfd.as_fd(), libc::SIGKILL);
         }
+    }
+
+    fn terminals(&self) -> impl Iterator<Item = &Terminal> {
+        self.running.values().filter_map(|it| it.outlet.terminal.as_ref())
+    }
+
+    fn client(&self, number: u64) -> Option<&Connection> {
+        let found = self.clients.iter().find(|it| it.number == number);
+        found.map(|it| &it.connection)
     }
 
     // Ends.
@@ -194,118 +232,174 @@ impl Shim {
 
     fn end(&mut self, id: u32, status: i32) {
         let Some(mut process) = self.running.remove(&id) else { return };
+        if let Some(terminal) = process.outlet.terminal.take() {
+            self.show_the_rest(id, terminal);
+        }
+        let oom_kills = process.oom_kills;
+        let (output, mut left) = process.outlet.finish(&mut self.log);
+        self.leftovers.append(&mut left);
+        let over = self.leftovers.len().saturating_sub(LEFTOVERS);
+        self.leftovers.drain(..over);
         let end = if libc::WIFSIGNALED(status) {
             End::Signal(libc::WTERMSIG(status))
         } else {
             End::Status(libc::WEXITSTATUS(status))
         };
         let was_killed = end == End::Signal(libc::SIGKILL);
-        let out_of_memory = was_killed && self.container.cgroup.oom_kills() > process.oom_kills;
+        let out_of_memory = was_killed && self.container.cgroup.oom_kills() > oom_kills;
         let out_of_disk = was_killed && self.is_out_of_disk;
-        let exit = Exit { id, end, out_of_memory, out_of_disk, at: now().as_nanos() };
-        // On the disk before anybody is told. If the disk does not take it, the agent is told all
-        // the same: it may have to ask again after the next start, but it knows now.
-        let _ = record(&exit);
-        self.exited.insert(id, exit);
-        // Everything it had written before it ended is in its pipes already.
-        for source in &mut process.sources {
-            drain(source, &mut self.log);
+        let at = now().as_nanos();
+        let exit = Exit { id, end, out_of_memory, out_of_disk, at, output };
+        // Written down before anybody is told.
+        self.exits.record(Instant::now(), &exit);
+        let told = Reply::Exited(exit);
+        for client in &mut self.clients {
+            client.connection.send(&told);
         }
-        self.leftovers.append(&mut process.sources);
-        for connection in &mut self.connections {
-            connection.send(&Reply::Exited(exit));
+    }
+
+    /// The last that a terminal shows. When it is let go, the kernel hangs up on who still has it.
+    fn show_the_rest(&mut self, id: u32, mut terminal: Terminal) {
+        // The kernel holds no more of it than this.
+        const TURNS: usize = 16;
+        let found = self.clients.iter_mut().find(|it| it.number == terminal.client);
+        let Some(client) = found else { return };
+        for _ in 0..TURNS {
+            match terminal.read() {
+                Ok(bytes) if !bytes.is_empty() => client.connection.send(&Reply::Output(id, bytes)),
+                Ok(_) | Err(_) => return,
+            }
         }
     }
 
     // Output.
 
     fn pump(&mut self, ready: &[RawFd]) {
-        for process in self.running.values_mut() {
-            let log = &mut self.log;
-            process.sources.retain_mut(|source| {
-                !ready.contains(&source.pipe.as_raw_fd()) || drain(source, log)
-            });
+        for (id, process) in &mut self.running {
+            process.outlet.pump(ready, &mut self.log);
+            let Some(terminal) = &mut process.outlet.terminal else { continue };
+            if !ready.contains(&terminal.as_raw_fd()) {
+                continue;
+            }
+            terminal.write();
+            let client = self.clients.iter_mut().find(|it| it.number == terminal.client);
+            match (terminal.read(), client) {
+                (Ok(bytes), Some(client)) if !bytes.is_empty() => {
+                    client.connection.send(&Reply::Output(*id, bytes));
+                }
+                (Ok(_), _) => {}
+                // Nobody inside has it open any more.
+                (Err(_), _) => process.outlet.terminal = None,
+            }
         }
         let log = &mut self.log;
-        self.leftovers
-            .retain_mut(|source| !ready.contains(&source.pipe.as_raw_fd()) || drain(source, log));
+        self.leftovers.retain_mut(|it| !ready.contains(&it.as_raw_fd()) || it.pump(log));
     }
 
     // The agent.
 
     fn accept(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
-            if self.connections.len() >= CONNECTIONS {
-                // The oldest is the likeliest to be a dead agent's.
-                self.connections.remove(0);
-            }
-            if let Ok(connection) = Connection::new(stream) {
-                self.connections.push(connection);
+            // A dead agent's connections are closed: those that are there have somebody behind them.
+            if self.clients.len() < CLIENTS
+                && let Ok(connection) = Connection::new(stream)
+            {
+                self.clients.push(Client { number: self.next_client, connection });
+                self.next_client += 1;
             }
         }
     }
 
     /// Answers. True when the container has been destroyed and nothing is left to do.
     fn serve(&mut self, ready: &[RawFd]) -> bool {
-        let mut connections = std::mem::take(&mut self.connections);
         let mut destroyed = false;
-        for connection in &mut connections {
+        for nth in 0..self.clients.len() {
+            let Client { number, connection } = &mut self.clients[nth];
             if !ready.contains(&connection.as_raw_fd()) {
                 continue;
             }
-            for request in connection.receive::<Request>() {
-                let reply = match request {
-                    Request::Run(spec) => self.start_process(&spec),
-                    Request::Signal(id, signal) => self.signal(id, signal),
-                    Request::Status => Reply::Status(self.status()),
-                    Request::Destroy => {
-                        let done = self.destroy();
-                        destroyed |= done.is_ok();
-                        answer(done)
-                    }
-                };
-                connection.send(&reply);
-            }
+            let number = *number;
             connection.flush();
+            for request in connection.receive::<Request>() {
+                let ends = matches!(request, Request::Destroy);
+                let reply = self.answer(number, request);
+                destroyed |= ends && reply == Reply::Done;
+                self.clients[nth].connection.send(&reply);
+            }
         }
-        connections.retain(|connection| !connection.is_closed());
-        connections.append(&mut self.connections);
-        self.connections = connections;
+        for gone in self.clients.extract_if(.., |client| client.connection.is_closed()) {
+            hang_up(&mut self.running, gone.number);
+        }
         destroyed
     }
 
-    fn start_process(&mut self, spec: &ProcessSpec) -> Reply {
-        if self.init_is_gone {
-            return Reply::Failed("the container is gone".to_owned());
-        }
-        if self.running.contains_key(&spec.id) || self.exited.contains_key(&spec.id) {
-            return Reply::Failed(format!("there is a process {} already", spec.id));
-        }
-        if self.running.len() + self.exited.len() >= PROCESSES {
-            return Reply::Failed(format!(
-                "the container has had {PROCESSES} processes, the limit"
-            ));
-        }
-        let oom_kills = self.container.cgroup.oom_kills();
-        let spawned = process::spawn(&self.container, spec, &self.filters).and_then(|spawned| {
-            sys::set_nonblocking(spawned.stdout.as_fd())?;
-            sys::set_nonblocking(spawned.stderr.as_fd())?;
-            Ok(spawned)
-        });
-        match spawned {
-            Err(error) => Reply::Failed(error.to_string()),
-            Ok(spawned) => {
-                let source = |pipe, stream| Source {
-                    pipe,
-                    lines: Lines::default(),
-                    stream,
-                    name: spec.source.clone(),
-                };
-                let sources =
-                    vec![source(spawned.stdout, Stream::Out), source(spawned.stderr, Stream::Err)];
-                self.running.insert(spec.id, Process { pid: spawned.pid, oom_kills, sources });
+    fn answer(&mut self, client: u64, request: Request) -> Reply {
+        match request {
+            Request::Run(spec) => self.start_process(client, &spec),
+            Request::Signal(id, signal) => self.signal(id, signal),
+            Request::Log(line) => {
+                self.log.tell(now(), line.stream, &line.source, &line.text);
                 Reply::Done
             }
+            Request::Input(id, bytes) => self.terminal(client, id, |it| {
+                it.input(&bytes);
+                Ok(())
+            }),
+            Request::EndInput(id) => self.terminal(client, id, |it| {
+                it.end_input();
+                Ok(())
+            }),
+            Request::Resize(id, size) => self.terminal(client, id, |it| it.resize(size)),
+            Request::Forget(id) if self.running.contains_key(&id) => {
+                Reply::Failed(format!("process {id} is running"))
+            }
+            Request::Forget(id) => {
+                self.exits.forget(id);
+                Reply::Done
+            }
+            Request::Status => Reply::Status(self.status()),
+            Request::Destroy => answer(self.destroy()),
+        }
+    }
+
+    fn start_process(&mut self, client: u64, spec: &ProcessSpec) -> Reply {
+        let known = self.running.len() + self.exits.kept().len();
+        let refusal = if self.init_is_gone {
+            Some("the container is gone".to_owned())
+        } else if self.running.contains_key(&spec.id) || self.exits.kept().contains_key(&spec.id) {
+            Some(format!("there is a process {} already", spec.id))
+        } else if self.running.len() >= RUNNING {
+            Some(format!("{RUNNING} processes are running, the limit"))
+        } else if known >= PROCESSES {
+            let ended = self.exits.kept().len();
+            Some(format!(
+                "{known} processes are known, the limit; forget some of {ended} that ended"
+            ))
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            return Reply::Failed(refusal);
+        }
+        let oom_kills = self.container.cgroup.oom_kills();
+        let place = Place { init: self.container.init, owner: self.owner, client };
+        let started = Outlet::new(spec, place, &self.nothing).and_then(|(outlet, streams)| {
+            let pid = process::spawn(&self.container, spec, &self.filters, &streams)?;
+            Ok(Process { pid, oom_kills, outlet })
+        });
+        answer(started.map(|process| drop(self.running.insert(spec.id, process))))
+    }
+
+    fn terminal(
+        &mut self,
+        client: u64,
+        id: u32,
+        act: impl FnOnce(&mut Terminal) -> io::Result<()>,
+    ) -> Reply {
+        let found = self.running.get_mut(&id).and_then(|it| it.outlet.terminal.as_mut());
+        match found {
+            Some(terminal) if terminal.client == client => answer(act(terminal)),
+            Some(_) | None => Reply::Failed(format!("no process {id} has a terminal of yours")),
         }
     }
 
@@ -321,7 +415,7 @@ impl Shim {
         Status {
             init: if self.init_is_gone { 0 } else { self.container.init },
             running: self.running.keys().copied().collect(),
-            exited: self.exited.values().copied().collect(),
+            exited: self.exits.kept().values().cloned().collect(),
             notes: self.container.notes.clone(),
         }
     }
@@ -346,42 +440,12 @@ fn answer(done: io::Result<()>) -> Reply {
     }
 }
 
-/// Writes down how a process ended, so that it is there after anything that may happen next.
-fn record(exit: &Exit) -> io::Result<()> {
-    let name = format!("{EXITS}/{}", exit.id);
-    let partial = format!("{name}.partial");
-    let mut file = File::create(&partial)?;
-    file.write_all(&serde_json::to_vec(exit)?)?;
-    file.sync_all()?;
-    std::fs::rename(partial, name)?;
-    File::open(EXITS)?.sync_all()
-}
-
-/// Takes what is in a pipe. False when nothing can come any more.
-fn drain(source: &mut Source, log: &mut Log) -> bool {
-    // A process that writes without end must not keep us from everything else.
-    const TURNS: usize = 16;
-    let mut buffer = [0; 16_384];
-    for _ in 0..TURNS {
-        match source.pipe.read(&mut buffer) {
-            Ok(0) => {
-                source.lines.flush(|line| log.line(now(), source.stream, &source.name, line));
-                return false;
-            }
-            Ok(read) => {
-                let lines = &mut source.lines;
-                lines.take(&buffer[..read], |line| {
-                    log.line(now(), source.stream, &source.name, line);
-                });
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+/// Whoever asked for these terminals is gone: without its terminal, a session is told to end.
+fn hang_up(running: &mut BTreeMap<u32, Process>, client: u64) {
+    for process in running.values_mut() {
+        if process.outlet.terminal.as_ref().is_some_and(|it| it.client == client) {
+            process.outlet.terminal = None;
+            let _ = sys::signal_group(process.pid, libc::SIGHUP);
         }
     }
-    true
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

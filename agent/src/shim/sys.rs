@@ -244,28 +244,45 @@ pub(crate) fn child_signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// Undoes what we and the standard library did to signals, before a program of others runs.
+/// Undoes what we, the standard library and whoever started the agent did to signals, before a
+/// program of others runs: a shell that starts something behind it has it ignore control-C.
 pub(crate) fn default_signals() {
+    const SIGNALS: i32 = 64;
     // SAFETY: the set is made by sigemptyset before it is used.
     unsafe {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), ptr::null_mut());
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        for signal in 1..=SIGNALS {
+            // Refused for those that cannot be handled, which therefore are not.
+            libc::signal(signal, libc::SIG_DFL);
+        }
     }
 }
 
-/// Opens a path below `root` such that no link can lead out of it.
+/// Opens a path below `root` without following any link.
 pub(crate) fn open_in_root(root: BorrowedFd<'_>, path: &Path, flags: i32) -> io::Result<OwnedFd> {
-    const RESOLVE_NO_MAGICLINKS: u64 = 0x02;
     const RESOLVE_NO_SYMLINKS: u64 = 0x04;
+    open_resolved(root, path, flags, RESOLVE_NO_SYMLINKS)
+}
+
+/// Opens a path below `root`. Links count as if `root` were the root; the kernel's own, which lead
+/// to what some process has open, are not followed.
+pub(crate) fn open_inside(root: BorrowedFd<'_>, path: &Path, flags: i32) -> io::Result<OwnedFd> {
+    open_resolved(root, path, flags, 0)
+}
+
+fn open_resolved(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    flags: i32,
+    resolve: u64,
+) -> io::Result<OwnedFd> {
+    const RESOLVE_NO_MAGICLINKS: u64 = 0x02;
     const RESOLVE_IN_ROOT: u64 = 0x10;
     let path = c_path(path)?;
-    let how = [
-        (flags | libc::O_CLOEXEC) as u64,
-        0,
-        RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS,
-    ];
+    let resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | resolve;
+    let how = [(flags | libc::O_CLOEXEC) as u64, 0, resolve];
     // SAFETY: path and how live through the call, how has the size that is named.
     let fd = check(unsafe {
         libc::syscall(

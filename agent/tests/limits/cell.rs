@@ -178,5 +178,6 @@ pub fn process(id: u32, user: &str, script: &str) -> ProcessSpec {
         nofile: None,
         source: "APP".to_owned(),
         output: Output::Log,
+        terminal: None,
     }
 }

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::runtime::spec::LogLimits;
-use crate::shim::logs::{Log, Stream};
+use crate::runtime::spec::LogStream as Stream;
+use crate::shim::logs::Log;
 
 fn writer(folder: &Path, file_bytes: u64, files: u32) -> Log {
     let limits = LogLimits { file_bytes, files, bytes_per_second: None };
