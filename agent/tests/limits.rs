@@ -452,3 +452,17 @@ fn an_image_is_mounted_once_and_serves_as_a_layer() {
         });
     }
 }
+
+// The end.
+
+#[test]
+fn a_container_is_destroyed_while_its_processes_run() {
+    let Some(cell) = Cell::new("a_container_is_destroyed_while_its_processes_run") else { return };
+    let spec = cell.spec("busy");
+    let mut shim = cell.shims.create(&spec).unwrap();
+    shim.run(process(1, "vcap", "sleep 1000 & sleep 1000")).unwrap();
+    shim.run(process(2, "root", "exec sleep 1000")).unwrap();
+    shim.destroy().unwrap();
+    cell.shims.clear(&spec.id).unwrap();
+    assert!(!cell.shims.folder(&spec.id).exists());
+}

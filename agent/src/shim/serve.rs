@@ -423,8 +423,12 @@ impl Shim {
     fn destroy(&mut self) -> io::Result<()> {
         if !self.init_is_gone {
             sys::signal(self.container.pidfd.as_fd(), libc::SIGKILL)?;
-            sys::wait_for(self.container.init)?;
-            self.init_is_gone = true;
+        }
+        // The kernel lets go of the first process when all others of the container are reaped, and
+        // those that we started are ours to reap.
+        while !self.init_is_gone {
+            sys::poll(&[(self.children.as_raw_fd(), libc::POLLIN)], None)?;
+            self.reap();
         }
         self.container.cgroup.destroy()?;
         self.reap();
