@@ -190,6 +190,7 @@ pub(crate) fn process(id: u32, user: &str, script: &str) -> ProcessSpec {
         nofile: None,
         source: "APP".to_owned(),
         output: Output::Log,
+        terminal: None,
     }
 }
 

@@ -23,7 +23,7 @@ const ALL: libc::c_long = -1;
 type Call = (&'static str, libc::c_long, [libc::c_long; 5]);
 
 /// Calls that no container may make, with arguments that do no harm where they are allowed.
-const REFUSED: [Call; 54] = [
+const REFUSED: [Call; 55] = [
     ("acct", libc::SYS_acct, [NOWHERE, 0, 0, 0, 0]),
     ("add_key", libc::SYS_add_key, [NOWHERE, NOWHERE, 0, 0, 0]),
     ("adjtimex", libc::SYS_adjtimex, [NOWHERE, 0, 0, 0, 0]),
@@ -65,6 +65,7 @@ const REFUSED: [Call; 54] = [
     ("process_vm_writev", libc::SYS_process_vm_writev, [NO_PID, NOWHERE, 1, NOWHERE, 1]),
     ("ptrace", libc::SYS_ptrace, [0x4206, NO_PID, 0, 0, 0]),
     ("quotactl", libc::SYS_quotactl, [ALL, 0, 0, 0, 0]),
+    ("quotactl_fd", libc::SYS_quotactl_fd, [NO_FD, 0, 0, 0, 0]),
     ("reboot", libc::SYS_reboot, [0, 0, 0, 0, 0]),
     ("request_key", libc::SYS_request_key, [NOWHERE, 0, 0, 0, 0]),
     ("set_mempolicy", libc::SYS_set_mempolicy, [ALL, 0, 0, 0, 0]),
