@@ -127,7 +127,7 @@ vm: setup ## The container tests in a virtual machine with cgroup v2 alone; root
 	packaging/vm/run $$(sed -n 's/^ *Executable .*(\(.*\))$$/\1/p' "$$list")
 
 security: setup ## What a container of ours and one of runc have, side by side; needs root and runc
-	@cargo test -q -p volvox-agent --test compare -- --nocapture
+	@cargo test -q -p volvox-agent --test attacks compare:: -- --nocapture
 
 sim: ## Whole fleets in virtual time, SEED=n to repeat one: does not exist yet
 	@echo "sim: the simulator comes with issue 8; there is nothing to run yet" >&2

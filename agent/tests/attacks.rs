@@ -29,6 +29,8 @@
 mod bounds;
 #[path = "attacks/cell.rs"]
 mod cell;
+#[path = "attacks/compare.rs"]
+mod compare;
 #[path = "attacks/probe.rs"]
 mod probe;
 #[path = "attacks/ways_in.rs"]

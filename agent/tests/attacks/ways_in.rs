@@ -183,7 +183,7 @@ fn a_bind_never_lands_behind_a_link() {
 
 #[test]
 fn a_bind_below_a_volume_does_not_lose_a_race_against_links() {
-    const ROUNDS: u32 = 60;
+    const ROUNDS: u32 = 40;
     let Some(cell) = Cell::new("a_bind_below_a_volume_does_not_lose_a_race") else { return };
     let outside = cell.outside();
     let shared = cell.folder.path().join("shared");
