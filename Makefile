@@ -12,7 +12,7 @@ ONLY ?=
 SEED ?=
 SECONDS ?= 60
 
-.PHONY: help setup demo test check fmt clippy deny bench sim fuzz
+.PHONY: help setup demo test check fmt clippy deny bench sim fuzz vm security
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,8 +56,8 @@ demo: setup ## See what exists so far at work; needs no root
 # skip itself prints "SKIPPED <name>: <why>" on stderr and appends the same line to the file named
 # in VOLVOX_SKIPPED.
 test: setup ## Every test; says at the end which could not run, and why
-	@skipped=$$(mktemp); tables=$$(mktemp)
-	trap 'rm -f "$$skipped" "$$tables"' EXIT
+	@skipped=$$(mktemp); tables=$$(mktemp); before=$$(mktemp)
+	trap 'rm -f "$$skipped" "$$tables" "$$before"' EXIT
 	export VOLVOX_SKIPPED="$$skipped"
 	failed=""
 
@@ -77,6 +77,7 @@ test: setup ## Every test; says at the end which could not run, and why
 		fi
 	done
 	: >"$$skipped"
+	cargo run -q -p volvox-tests --bin leftovers -- take "$$before"
 
 	if cargo nextest --version >/dev/null 2>&1; then
 		cargo test --workspace --doc || failed="$$failed doctests"
@@ -85,6 +86,7 @@ test: setup ## Every test; says at the end which could not run, and why
 		cargo test --workspace --no-fail-fast || failed="$$failed tests"
 	fi
 
+	cargo run -q -p volvox-tests --bin leftovers -- compare "$$before" || failed="$$failed leftovers"
 	if [ -s "$$skipped" ]; then
 		echo "--- could not run here"
 		sort -u "$$skipped"
@@ -113,6 +115,19 @@ deny: ## Licences, sources and advisories of the dependencies, if cargo-deny is 
 
 bench: setup ## Print the figures and write bench-results.json; ONLY=group for one group
 	cargo run --release -p volvox-bench -- $(ONLY)
+
+# The agent's test programs, or those that ONLY names ("containers attacks").
+vm: setup ## The container tests in a virtual machine with cgroup v2 alone; root, installs qemu
+	@list=$$(mktemp)
+	trap 'rm -f "$$list"' EXIT
+	tests=$$(for name in $(if $(ONLY),$(ONLY),containers attacks limits net); do
+		if [ -f "agent/tests/$$name.rs" ]; then echo "--test $$name"; fi
+	done)
+	cargo test -p volvox-agent $$tests --no-run 2>&1 | tee "$$list"
+	packaging/vm/run $$(sed -n 's/^ *Executable .*(\(.*\))$$/\1/p' "$$list")
+
+security: setup ## What a container of ours and one of runc have, side by side; needs root and runc
+	@cargo test -q -p volvox-agent --test attacks compare:: -- --nocapture
 
 sim: ## Whole fleets in virtual time, SEED=n to repeat one: does not exist yet
 	@echo "sim: the simulator comes with issue 8; there is nothing to run yet" >&2

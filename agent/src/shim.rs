@@ -30,6 +30,8 @@ pub(crate) use tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
 
 /// The program: `volvox-shim FOLDER`, started by an agent that has put a spec into the folder.
 pub fn main() -> ExitCode {
+    // Whatever the agent had open and let us inherit would be a way out of the container.
+    sys::close_from(3);
     // The kernel named the process after the descriptor that it was run from.
     let _ = sys::set_name(c"volvox-shim");
     let mut arguments = std::env::args_os().skip(1);

@@ -9,7 +9,7 @@ use std::path::Path;
 use super::disk::Disk;
 use super::mounts::Prepared;
 use super::sys::{self, Fork};
-use super::{mounts, pipe};
+use super::{mounts, pipe, seccomp};
 use crate::runtime::cgroup::Cgroup;
 use crate::runtime::spec::ContainerSpec;
 
@@ -128,7 +128,12 @@ fn settle_in(spec: &ContainerSpec, root: &Path) -> io::Result<()> {
     sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)?;
     sys::prctl(libc::PR_SET_DUMPABLE, 0)?;
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
-    sys::set_capabilities(0)
+    for capability in 0..64 {
+        // The kernel does not know all 64: those it does not know cannot be had.
+        let _ = sys::prctl(libc::PR_CAPBSET_DROP, capability);
+    }
+    sys::set_capabilities(0)?;
+    seccomp::apply(&seccomp::compile()?)
 }
 
 fn reap_for_ever() -> ! {

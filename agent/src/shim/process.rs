@@ -4,8 +4,9 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use seccompiler::BpfProgram;
 
@@ -27,6 +28,9 @@ const CAPABILITIES: u64 =
 const MORE_CAPABILITIES: u64 = 1 << 13 | 1 << 27 | 1 << 29;
 /// Where a program without a path is looked for when its environment does not say.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// How long a process may take to become its program, which is a matter of milliseconds. Somebody in
+/// the container may stop it on the way, and the shim does nothing else meanwhile.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Of the container's own files no more than this is read.
 const USER_FILE_BYTES: u64 = 1 << 20;
 
@@ -48,6 +52,14 @@ pub(crate) fn spawn(
             drop((say, say_pid));
             let pid = read_pid(hear_pid);
             sys::wait_for(between)?;
+            if let Ok(pid) = pid
+                && sys::poll(&[(hear.as_raw_fd(), libc::POLLIN)], Some(PATIENCE))?.is_empty()
+            {
+                // It is our child and not reaped, so the number is still its own.
+                let _ = sys::hold_of(pid).and_then(|it| sys::signal(it.as_fd(), libc::SIGKILL));
+                sys::wait_for(pid)?;
+                return Err(io::Error::other("it was stopped before it could begin"));
+            }
             let mut complaint = String::new();
             hear.read_to_string(&mut complaint)?;
             match (pid, complaint.is_empty()) {

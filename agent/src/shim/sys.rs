@@ -342,7 +342,7 @@ pub(crate) fn wait_for_child_signal() {
 
 /// Closes every descriptor from `first` up. Nothing that owns one may be used after this.
 pub(crate) fn close_from(first: u32) {
-    // SAFETY: no memory is involved; the caller, the container's first process, uses none again.
+    // SAFETY: no memory is involved; the callers own none of them, or use none again.
     unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
 }
 

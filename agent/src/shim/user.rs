@@ -17,8 +17,8 @@ pub(crate) fn find(wanted: &str, passwd: &str, group: &str) -> Result<User, Stri
     let entries = passwd.lines().filter_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;
-        let uid: u32 = fields.nth(1)?.parse().ok()?;
-        let gid: u32 = fields.next()?.parse().ok()?;
+        let uid = plain_number(fields.nth(1)?)?;
+        let gid = plain_number(fields.next()?)?;
         Some((name, uid, gid, fields.nth(1)?))
     });
     let number: Option<u32> = plain_number(wanted);
@@ -37,7 +37,7 @@ pub(crate) fn find(wanted: &str, passwd: &str, group: &str) -> Result<User, Stri
         .lines()
         .filter_map(|line| {
             let mut fields = line.split(':');
-            let gid: u32 = fields.nth(2)?.parse().ok()?;
+            let gid = plain_number(fields.nth(2)?)?;
             let member = !name.is_empty() && fields.next()?.split(',').any(|it| it == name);
             member.then_some(gid)
         })
@@ -48,10 +48,11 @@ pub(crate) fn find(wanted: &str, passwd: &str, group: &str) -> Result<User, Stri
     Ok(User { uid, gid, groups, home: home.to_owned() })
 }
 
-/// Digits only: no sign, no blank, nothing that another parser would read otherwise.
+/// Digits only: no sign, no blank, nothing that another parser would read otherwise. The highest
+/// number is nobody's: to the kernel it means "stay who you are", and that is the host's root.
 fn plain_number(text: &str) -> Option<u32> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if digits { text.parse().ok() } else { None }
+    if digits { text.parse().ok().filter(|id| *id != u32::MAX) } else { None }
 }
 
 #[cfg(test)]
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nvcap:x:2000:2000::/home/vcap:/bin/sh\n\
-        broken\n0:x:77:77::/odd:/bin/sh\nbig:x:99999999999:1::/:/bin/sh\n";
+        broken\nstay:x:4294967295:0::/:/bin/sh\n0:x:77:77::/odd:/bin/sh\nbig:x:99999999999:1::/:/bin/sh\n";
     const GROUP: &str = "root:x:0:\nstaff:x:50:other,vcap\nvcap:x:2000:\nwheel:x:10:vcapx\n";
 
     #[test]
@@ -78,9 +79,19 @@ mod tests {
         for (wanted, expected) in cases {
             assert_eq!(find(wanted, PASSWD, GROUP), expected, "{wanted}");
         }
-        for wanted in
-            ["", "nobody", "-1", "+0", " 0", "0x0", "4294967296", "big", "root\0", "../root"]
-        {
+        for wanted in [
+            "",
+            "nobody",
+            "-1",
+            "+0",
+            " 0",
+            "0x0",
+            "4294967295",
+            "4294967296",
+            "big",
+            "stay",
+            "root\0",
+        ] {
             assert!(find(wanted, PASSWD, GROUP).is_err(), "{wanted:?} was found");
         }
     }
