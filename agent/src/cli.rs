@@ -3,6 +3,7 @@
 mod container;
 mod terminal;
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -60,7 +61,9 @@ pub fn main() -> ExitCode {
     let level = if matches!(command, Command::Run) { "info" } else { "warn" };
     let filter = tracing_subscriber::EnvFilter::try_from_env("VOLVOX_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
+    log.with_writer(std::io::stderr).init();
     let result = Config::read(common.config.as_deref()).and_then(|config| match command {
         Command::Run => run::run(&config).map(|()| ExitCode::SUCCESS),
         Command::Clean => run::clean(&config).map(|containers| {

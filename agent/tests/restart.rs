@@ -124,7 +124,7 @@ impl Agent {
         let config = folder.join("agent.toml");
         let text = format!(
             "cell_id = \"cell\"\nstate_dir = {:?}\nrun_dir = {:?}\n\
-             [capacity]\nmemory_mb = 4000\ndisk_mb = 4000\ncontainers = 50\n\
+             [capacity]\nmemory_mb = 8000\ndisk_mb = 8000\ncontainers = 80\n\
              [network]\nbridge = \"volvoxt0\"\nsubnet = \"10.77.0.0/24\"\nhost_address = \"127.0.0.1\"\n\
              first_port = 61000\nlast_port = 61999\n",
             cell.config.state,
@@ -174,6 +174,18 @@ fn an_agent_killed_at_any_time_under_load_loses_nothing() {
     for round in 0..ROUNDS {
         let mut client = agent.client();
         let pid = Pid::from_raw(i32::try_from(agent.child.id()).unwrap());
+        // One comes to run, so that there is something to find again.
+        let (owner, work) = cell.work(&format!("r{round}"), counting());
+        let guid = owner.container();
+        let start = volvox_agent::control::Start { owner, work };
+        client.ask(&Request::Start(Box::new(start))).unwrap();
+        until("it runs", || match client.ask(&Request::Show(guid.clone())).unwrap() {
+            Reply::Container(Some(view)) => {
+                (view.container.state == ContainerState::Running).then_some(())
+            }
+            other => panic!("{other:?}"),
+        });
+        acknowledged.push(guid);
         // Dies somewhere in the middle of this round's calls.
         let killer = std::thread::spawn(move || {
             let wait = std::time::Duration::from_millis(u64::try_from(20 + round * 17).unwrap());
@@ -181,7 +193,7 @@ fn an_agent_killed_at_any_time_under_load_loses_nothing() {
             let _ = never.recv_timeout(wait);
             let _ = kill(pid, Signal::SIGKILL);
         });
-        for nth in 0..8 {
+        for nth in 0..4 {
             let (owner, work) = cell.work(&format!("r{round}-{nth}"), counting());
             let guid = owner.container();
             let start = volvox_agent::control::Start { owner, work };
@@ -189,8 +201,10 @@ fn an_agent_killed_at_any_time_under_load_loses_nothing() {
                 Ok(_) => acknowledged.push(guid.clone()),
                 Err(_) => break,
             }
-            if nth % 4 == 3 && client.ask(&Request::Delete(guid)).is_ok() {
+            if nth % 4 == 3 {
+                // Whether it goes when the agent dies before it answers, cannot be known.
                 acknowledged.pop();
+                let _ = client.ask(&Request::Delete(guid));
             }
         }
         killer.join().unwrap();
@@ -198,22 +212,19 @@ fn an_agent_killed_at_any_time_under_load_loses_nothing() {
         agent = Agent::start(&cell);
     }
     let mut client = agent.client();
+    let mut running = 0;
     for guid in &acknowledged {
         let Reply::Container(found) = client.ask(&Request::Show(guid.clone())).unwrap() else {
             panic!("no answer")
         };
-        // What was acknowledged is known. What was being made when the agent died may be tried
-        // again; the rest runs.
-        let view = until("it is settled", || match found.clone() {
-            Some(view) => Some(view),
-            None => panic!("{guid} was forgotten"),
-        });
+        // What was acknowledged is known. What was being made, or about to be started, when the
+        // agent died has failed and says so; the rest runs.
+        let view = found.unwrap_or_else(|| panic!("{guid} was forgotten"));
         let result = view.container.result;
-        assert!(
-            !result.failed || result.retryable || result.failure_reason.contains("restarted"),
-            "{guid}: {result:?}"
-        );
+        assert!(!result.failed || result.failure_reason.contains("restarted"), "{result:?}");
+        running += usize::from(view.container.state == ContainerState::Running);
     }
+    assert!(running >= ROUNDS, "{running} of {} run", acknowledged.len());
     let Reply::Containers(all) = client.ask(&Request::List).unwrap() else { panic!("no answer") };
     assert!(all.len() >= acknowledged.len());
     for view in all {

@@ -28,9 +28,10 @@ const CAPABILITIES: u64 =
 const MORE_CAPABILITIES: u64 = 1 << 13 | 1 << 27 | 1 << 29;
 /// Where a program without a path is looked for when its environment does not say.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// How long a process may take to become its program, which is a matter of milliseconds. Somebody in
+/// How long a process may take to become its program: milliseconds, or seconds when the processors are
+/// short and the container has the smallest share of them. Somebody in
 /// the container may stop it on the way, and the shim does nothing else meanwhile.
-const PATIENCE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Of the container's own files no more than this is read.
 const USER_FILE_BYTES: u64 = 1 << 20;
 
