@@ -32,7 +32,7 @@ fn an_id_on_disk_is_the_same_id_inside() {
     let mut spec = cell.spec("ids");
     spec.binds.push(bind(&shared, "/shared", Access::ReadWrite));
     spec.binds.push(bind(&shared, "/deep/er/place", Access::ReadOnly));
-    spec.binds.push(bind("/etc/hostname", "/deep/file/name", Access::ReadOnly));
+    spec.binds.push(bind(shared.join("of-root"), "/deep/file/name", Access::ReadOnly));
     let script = "
         stat -c '%u:%g %n' /deep /deep/er /deep/file
         stat -c '%u:%g %n' / /etc/passwd /etc/vcaps /home/vcap /shared/of-root
