@@ -91,7 +91,7 @@ impl Cell {
 
     /// The texts in a container's log, without times and sources.
     fn lines(&self, id: &str) -> String {
-        let log = std::fs::read_to_string(self.shims.log(id)).unwrap();
+        let log = std::fs::read_to_string(self.shims.log(id)).unwrap_or_default();
         let texts = log.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap_or_default());
         texts.collect::<Vec<_>>().join("\n")
     }

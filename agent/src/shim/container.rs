@@ -32,11 +32,11 @@ impl Container {
         match sys::fork(sys::NAMESPACES | user)? {
             Fork::Child => {
                 drop((say_go, hear));
-                begin(spec, &root, go, say)
+                begin(spec, &cgroup, &root, go, say)
             }
             Fork::Parent(init, pidfd) => {
                 drop((go, say));
-                let made = admit(spec, &cgroup, init, say_go).and_then(|()| listen(hear));
+                let made = admit(spec, init, say_go).and_then(|()| listen(hear));
                 if let Err(error) = made {
                     let _ = sys::signal(std::os::fd::AsFd::as_fd(&pidfd), libc::SIGKILL);
                     let _ = sys::wait_for(init);
@@ -50,15 +50,12 @@ impl Container {
     }
 }
 
-/// From outside: gives the first process its ids and its cgroup, and lets it go on.
-fn admit(spec: &ContainerSpec, cgroup: &Cgroup, init: i32, mut say_go: File) -> io::Result<()> {
+/// From outside: gives the first process its ids, and lets it go on.
+fn admit(spec: &ContainerSpec, init: i32, mut say_go: File) -> io::Result<()> {
     if !spec.privileged {
         let map = format!("0 {} {}\n", spec.first_id, spec.ids);
         std::fs::write(format!("/proc/{init}/uid_map"), &map)?;
         std::fs::write(format!("/proc/{init}/gid_map"), &map)?;
-    }
-    for file in cgroup.join_files() {
-        std::fs::write(file, init.to_string())?;
     }
     say_go.write_all(b"!")
 }
@@ -75,9 +72,10 @@ fn listen(mut hear: File) -> io::Result<()> {
 }
 
 /// Inside: the container's first process, from its first step to its last.
-fn begin(spec: &ContainerSpec, root: &Path, mut go: File, mut say: File) -> ! {
+fn begin(spec: &ContainerSpec, cgroup: &Cgroup, root: &Path, mut go: File, mut say: File) -> ! {
     let mut word = [0];
-    let made = go.read_exact(&mut word).and_then(|()| settle_in(spec, root));
+    let made =
+        cgroup.join().and_then(|()| go.read_exact(&mut word)).and_then(|()| settle_in(spec, root));
     let said = match &made {
         Ok(()) => say.write_all(b"ready"),
         Err(error) => say.write_all(format!("make the container: {error}").as_bytes()),

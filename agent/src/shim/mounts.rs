@@ -58,6 +58,9 @@ pub(crate) fn prepare(spec: &ContainerSpec, folder: &Path) -> io::Result<PathBuf
         options.extend_from_slice(format!(",{name}=").as_bytes());
         escape(path, &mut options);
     }
+    // What a container wrote goes with it, and it does not outlive the machine. So nothing of it has
+    // to reach the disk: without this the kernel writes all of it there when the overlay goes.
+    options.extend_from_slice(b",volatile");
     sys::mount(Path::new("overlay"), &root, "overlay", MS_NODEV, &options)?;
     for bind in &spec.binds {
         place(&root, bind)?;
@@ -182,8 +185,9 @@ pub(crate) fn furnish() -> io::Result<()> {
         sys::mount(path, path, "", MS_BIND | MS_REC, b"")?;
         sys::mount(Path::new(""), path, "", MS_BIND | MS_REMOUNT | MS_RDONLY | quiet, b"")?;
     }
+    let mut empty = None;
     for path in MASKED {
-        mask(Path::new(path))?;
+        mask(Path::new(path), &mut empty)?;
     }
     sys::pivot_here()
 }
@@ -204,14 +208,19 @@ fn kernel_fs(kind: &str, target: &str, flags: c_ulong, options: &str) -> io::Res
     sys::mount(Path::new(kind), Path::new(target), kind, flags, options.as_bytes())
 }
 
-fn mask(path: &Path) -> io::Result<()> {
-    match std::fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => {
-            let flags = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
-            sys::mount(Path::new("tmpfs"), path, "tmpfs", flags, b"size=0,nr_inodes=2")
+/// Hides a file behind nothing, and a folder behind an empty one: all behind the same, since each
+/// file system costs the kernel as much as twenty mounts.
+fn mask(path: &Path, empty: &mut Option<PathBuf>) -> io::Result<()> {
+    let flags = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+    match (std::fs::symlink_metadata(path), &empty) {
+        (Ok(found), Some(empty)) if found.is_dir() => sys::mount(empty, path, "", MS_BIND, b""),
+        (Ok(found), None) if found.is_dir() => {
+            sys::mount(Path::new("tmpfs"), path, "tmpfs", flags, b"size=0,nr_inodes=2")?;
+            *empty = Some(path.to_owned());
+            Ok(())
         }
         // Our own device, made above: what the layers have under that name is not looked at.
-        Ok(_) => sys::mount(Path::new("dev/null"), path, "", MS_BIND, b""),
-        Err(_) => Ok(()),
+        (Ok(_), _) => sys::mount(Path::new("dev/null"), path, "", MS_BIND, b""),
+        (Err(_), _) => Ok(()),
     }
 }

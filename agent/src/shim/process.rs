@@ -95,9 +95,7 @@ fn go_between(
 }
 
 fn join(container: &Container) -> io::Result<()> {
-    for file in container.cgroup.join_files() {
-        std::fs::write(file, "0")?;
-    }
+    container.cgroup.join()?;
     sys::enter(container.pidfd.as_fd(), container.namespaces)
 }
 

@@ -109,7 +109,7 @@ impl Shim {
         // A socket's path may have no more than a hundred bytes; from here it has ten.
         std::env::set_current_dir(folder)?;
         let exits = Exits::create(Path::new(EXITS), Instant::now())?;
-        let log = Log::open(Path::new(LOGS), spec.log, now())?;
+        let log = Log::new(Path::new(LOGS), spec.log, now());
         let filters = seccomp::compile()?;
         let children = sys::child_signals()?;
         let container = Container::create(&spec, &std::env::current_dir()?)?;
