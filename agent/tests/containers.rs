@@ -101,17 +101,29 @@ impl Cell {
     }
 }
 
+impl Cell {
+    /// Whether a process of one of its shims is there.
+    fn has_processes(&self) -> bool {
+        std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line);
+            line.contains("volvox-shim") && line.contains(&self.prefix)
+        })
+    }
+}
+
 impl Drop for Cell {
     fn drop(&mut self) {
         for id in self.shims.list().unwrap() {
-            if let Ok(shim) = self.shims.attach(&id) {
-                let _ = shim.destroy();
-            }
+            let destroyed = self.shims.attach(&id).and_then(Shim::destroy);
             self.shims.clear(&id).unwrap();
+            let fine = matches!(destroyed, Ok(()) | Err(ShimError::Gone { .. }));
+            assert!(fine || std::thread::panicking(), "{id}: {destroyed:?}");
         }
         if std::thread::panicking() {
             return;
         }
+        until("no shim is left", || !self.has_processes());
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains(&self.prefix), "a mount is left behind");
         for tree in std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {

@@ -183,17 +183,18 @@ fn run_true(shim: &mut Shim) -> anyhow::Result<()> {
     Ok(())
 }
 
+type Run<'a> = Box<dyn Fn(&str) -> anyhow::Result<()> + Sync + 'a>;
+
 /// One who runs, and how long it took each time.
 struct Contestant<'a> {
     name: String,
-    run: Box<dyn Fn(&str) -> anyhow::Result<()> + Sync + 'a>,
+    run: Run<'a>,
     alone_ms: Vec<f64>,
     together_ms: Vec<f64>,
     cpu_ms: Vec<f64>,
 }
 
 fn starts(figures: &mut Figures, stage: &Stage) -> anyhow::Result<()> {
-    type Run<'a> = Box<dyn Fn(&str) -> anyhow::Result<()> + Sync + 'a>;
     let mut runs: Vec<(String, Run<'_>)> = vec![
         ("container.start".to_owned(), Box::new(|name| stage.ours(name))),
         ("container.start.fork_exec".to_owned(), Box::new(|_| bare())),
