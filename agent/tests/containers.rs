@@ -535,8 +535,8 @@ fn no_terminal_is_made_of_what_the_container_put_in_its_place() {
     let init = shim.status().unwrap().init.to_string();
     let over = ["-t", &init, "-m", "mount", "-t", "tmpfs", "none", "/dev/pts"];
     assert!(std::process::Command::new("nsenter").args(over).status().unwrap().success());
-    let fake = format!("/proc/{init}/root/dev/pts/ptmx");
-    let made = std::process::Command::new("mknod").args([&fake, "c", "5", "2"]).status();
+    let fake = Path::new("/proc").join(&init).join("root").join("dev/pts/ptmx");
+    let made = std::process::Command::new("mknod").arg(&fake).args(["c", "5", "2"]).status();
     assert!(made.unwrap().success());
     let refusal = cell.shims.terminal(&spec.id, spec_of(3)).unwrap_err().to_string();
     assert!(refusal.contains("make a terminal"), "{refusal}");
