@@ -207,11 +207,11 @@ impl Client {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
         self.stream.get_mut().write_all(&line).context("ask the agent")?;
-        self.next()
+        self.hear()
     }
 
     /// The next answer: for events, there is more than one.
-    pub fn next(&mut self) -> anyhow::Result<Reply> {
+    pub fn hear(&mut self) -> anyhow::Result<Reply> {
         let mut line = String::new();
         self.stream.read_line(&mut line).context("hear the agent")?;
         anyhow::ensure!(!line.is_empty(), "the agent has ended");

@@ -93,7 +93,7 @@ impl Cell {
 
     /// The texts in a container's log, without times and sources.
     fn lines(&self, id: &str) -> String {
-        let log = std::fs::read_to_string(self.shims.log(id)).unwrap();
+        let log = std::fs::read_to_string(self.shims.log(id)).unwrap_or_default();
         let texts = log.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap_or_default());
         texts.collect::<Vec<_>>().join("\n")
     }
@@ -103,17 +103,29 @@ impl Cell {
     }
 }
 
+impl Cell {
+    /// Whether a process of one of its shims is there.
+    fn has_processes(&self) -> bool {
+        std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line);
+            line.contains("volvox-shim") && line.contains(&self.prefix)
+        })
+    }
+}
+
 impl Drop for Cell {
     fn drop(&mut self) {
         for id in self.shims.list().unwrap() {
-            if let Ok(shim) = self.shims.attach(&id) {
-                let _ = shim.destroy();
-            }
+            let destroyed = self.shims.attach(&id).and_then(Shim::destroy);
             self.shims.clear(&id).unwrap();
+            let fine = matches!(destroyed, Ok(()) | Err(ShimError::Gone { .. }));
+            assert!(fine || std::thread::panicking(), "{id}: {destroyed:?}");
         }
         if std::thread::panicking() {
             return;
         }
+        until("no shim is left", || !self.has_processes());
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains(&self.prefix), "a mount is left behind");
         for tree in std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
@@ -522,8 +534,8 @@ fn no_terminal_is_made_of_what_the_container_put_in_its_place() {
     let init = shim.status().unwrap().init.to_string();
     let over = ["-t", &init, "-m", "mount", "-t", "tmpfs", "none", "/dev/pts"];
     assert!(std::process::Command::new("nsenter").args(over).status().unwrap().success());
-    let fake = format!("/proc/{init}/root/dev/pts/ptmx");
-    let made = std::process::Command::new("mknod").args([&fake, "c", "5", "2"]).status();
+    let fake = Path::new("/proc").join(&init).join("root").join("dev/pts/ptmx");
+    let made = std::process::Command::new("mknod").arg(&fake).args(["c", "5", "2"]).status();
     assert!(made.unwrap().success());
     let refusal = cell.shims.terminal(&spec.id, spec_of(3)).unwrap_err().to_string();
     assert!(refusal.contains("make a terminal"), "{refusal}");

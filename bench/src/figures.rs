@@ -5,14 +5,28 @@ use std::time::Instant;
 
 /// Everything measured so far.
 #[derive(Debug, Default)]
-pub struct Figures(Vec<(String, f64, &'static str)>);
+pub struct Figures(Vec<(String, Option<f64>, &'static str)>);
 
 impl Figures {
     /// Notes one figure and prints it.
     #[expect(clippy::print_stdout, reason = "printing figures is what a benchmark is for")]
     pub fn note(&mut self, name: &str, value: f64, unit: &'static str) {
         println!("{name:<40} {value:>14.2} {unit}");
-        self.0.push((name.to_owned(), value, unit));
+        self.0.push((name.to_owned(), Some(value), unit));
+    }
+
+    /// Notes that a figure could not be had here, and why: it is written as null.
+    #[expect(clippy::print_stdout, reason = "printing figures is what a benchmark is for")]
+    pub fn missing(&mut self, name: &str, unit: &'static str, why: &str) {
+        println!("{name:<40} {:>14} {unit} ({why})", "-");
+        self.0.push((name.to_owned(), None, unit));
+    }
+
+    /// Notes the median and the 90th percentile of some times in milliseconds.
+    pub fn spread(&mut self, name: &str, times_ms: &[f64]) {
+        for (nth, hundredths) in [("p50", 50), ("p90", 90)] {
+            self.note(&format!("{name}.{nth}_ms"), percentile(times_ms, hundredths), "ms");
+        }
     }
 
     /// Writes all figures, replacing those of the same name that the file already holds.
@@ -33,17 +47,23 @@ impl Figures {
     }
 }
 
+/// The value below which so many hundredths of the values are. There must be one at least.
+pub fn percentile(values: &[f64], hundredths: usize) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[(sorted.len() * hundredths / 100).min(sorted.len() - 1)]
+}
+
 /// The median of some timed runs, in milliseconds.
 pub fn median_ms(runs: usize, mut run: impl FnMut(usize)) -> f64 {
-    let mut times: Vec<f64> = (0..runs)
+    let times: Vec<f64> = (0..runs)
         .map(|nth| {
             let start = Instant::now();
             run(nth);
             start.elapsed().as_secs_f64() * 1e3
         })
         .collect();
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
+    percentile(&times, 50)
 }
 
 /// Bytes of memory that this process holds.

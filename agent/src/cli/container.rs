@@ -360,7 +360,7 @@ fn delete(client: &mut Client, names: &[String], all: bool) -> anyhow::Result<Ex
 fn events(client: &mut Client) -> anyhow::Result<ExitCode> {
     client.ask(&Request::Events)?;
     loop {
-        match client.next()? {
+        match client.hear()? {
             Reply::Event(event) => say(&serde_json::to_string(&event)?),
             other => bail!("the agent said {other:?}"),
         }

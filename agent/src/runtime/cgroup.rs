@@ -3,7 +3,7 @@
 //! is, is read off the mounts, once for all containers.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -162,9 +162,24 @@ impl Cgroup {
         Ok(())
     }
 
-    /// The files into which a process writes `0` to join.
+    /// The files into which a process of one thread writes `0` to join. On the older trees a thread
+    /// that moves itself takes none of the locks that stop every fork on the machine, and need
+    /// milliseconds to be had; moving a process, or another one, does.
     pub fn join_files(&self) -> Vec<PathBuf> {
-        self.folders().into_iter().map(|folder| folder.join("cgroup.procs")).collect()
+        let file = match self.hierarchy {
+            Hierarchy::Unified(_) => "cgroup.procs",
+            Hierarchy::Older(_) => "tasks",
+        };
+        self.folders().into_iter().map(|folder| folder.join(file)).collect()
+    }
+
+    /// Joins it. Only a process of one thread may call this.
+    pub(crate) fn join(&self) -> io::Result<()> {
+        for file in self.join_files() {
+            // Not created where it is missing: a cgroup that has gone must not be a plain folder.
+            std::fs::OpenOptions::new().write(true).open(file)?.write_all(b"0")?;
+        }
+        Ok(())
     }
 
     /// How often the kernel has killed here for want of memory.

@@ -117,7 +117,7 @@ impl Machine {
         let network = Network::open(config.network.clone())
             .map_err(RuntimeError::doing("open the network"))?;
         let cgroups = Hierarchy::detect().map_err(RuntimeError::doing("find the cgroups"))?;
-        let transfers = Transfers::new(fetcher, cache, Arc::new(layers), config.transfers.clone());
+        let transfers = Transfers::new(fetcher, cache, Arc::new(layers), config.transfers);
         let shared = Shared {
             shims: Shims::new(&folder("containers"), &config.shim),
             cgroups,

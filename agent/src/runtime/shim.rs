@@ -165,7 +165,7 @@ impl Shims {
         exits::read(&self.folder(id).join(EXITS)).map_err(doing("read the exit records"))
     }
 
-    /// Where a container's log is: the newest file.
+    /// Where a container's log is: the newest file. None is there before the first line.
     pub fn log(&self, id: &str) -> PathBuf {
         self.folder(id).join(LOGS).join("0.log")
     }

@@ -41,11 +41,11 @@ impl Container {
         match sys::fork(sys::NAMESPACES | user)? {
             Fork::Child => {
                 drop((say_go, hear));
-                begin(spec, &root, go, say)
+                begin(spec, &cgroup, &root, go, say)
             }
             Fork::Parent(init, pidfd) => {
                 drop((go, say));
-                let made = admit(spec, folder, &cgroup, init).and_then(|prepared| {
+                let made = admit(spec, folder, init).and_then(|prepared| {
                     say_go.write_all(b"!")?;
                     listen(hear).map(|()| prepared)
                 });
@@ -75,9 +75,9 @@ impl Container {
     }
 }
 
-/// From outside: gives the first process its ids, its cgroup and its root file system, which is
-/// mounted only now because its layers show the ids of the new user namespace.
-fn admit(spec: &ContainerSpec, folder: &Path, cgroup: &Cgroup, init: i32) -> io::Result<Prepared> {
+/// From outside: gives the first process its ids and its root file system, which is mounted only now
+/// because its layers show the ids of the new user namespace. It joins its cgroup itself.
+fn admit(spec: &ContainerSpec, folder: &Path, init: i32) -> io::Result<Prepared> {
     let users = if spec.privileged {
         None
     } else {
@@ -86,9 +86,6 @@ fn admit(spec: &ContainerSpec, folder: &Path, cgroup: &Cgroup, init: i32) -> io:
         std::fs::write(format!("/proc/{init}/gid_map"), &map)?;
         Some(File::open(format!("/proc/{init}/ns/user"))?)
     };
-    for file in cgroup.join_files() {
-        std::fs::write(file, init.to_string())?;
-    }
     mounts::prepare(spec, folder, users.as_ref().map(AsFd::as_fd))
 }
 
@@ -104,9 +101,10 @@ fn listen(mut hear: File) -> io::Result<()> {
 }
 
 /// Inside: the container's first process, from its first step to its last.
-fn begin(spec: &ContainerSpec, root: &Path, mut go: File, mut say: File) -> ! {
+fn begin(spec: &ContainerSpec, cgroup: &Cgroup, root: &Path, mut go: File, mut say: File) -> ! {
     let mut word = [0];
-    let made = go.read_exact(&mut word).and_then(|()| settle_in(spec, root));
+    let made =
+        cgroup.join().and_then(|()| go.read_exact(&mut word)).and_then(|()| settle_in(spec, root));
     let said = match &made {
         Ok(()) => say.write_all(b"ready"),
         Err(error) => say.write_all(format!("make the container: {error}").as_bytes()),

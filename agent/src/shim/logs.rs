@@ -15,18 +15,16 @@ pub(crate) struct Log {
     folder: PathBuf,
     limits: LogLimits,
     rate: Option<Rate>,
-    file: File,
+    /// Made with the first line: many a container never says one.
+    file: Option<File>,
     written: u64,
 }
 
 impl Log {
-    /// Opens the log in `folder` and goes on where it ended.
-    pub(crate) fn open(folder: &Path, limits: LogLimits, now: Timestamp) -> io::Result<Self> {
-        std::fs::create_dir_all(folder)?;
-        let file = OpenOptions::new().create(true).append(true).open(folder.join("0.log"))?;
-        let written = file.metadata()?.len();
+    /// The log in `folder`, which is made when there is something to keep.
+    pub(crate) fn new(folder: &Path, limits: LogLimits, now: Timestamp) -> Self {
         let rate = limits.bytes_per_second.map(|limit| Rate::new(limit, now));
-        Ok(Log { folder: folder.to_owned(), limits, rate, file, written })
+        Log { folder: folder.to_owned(), limits, rate, file: None, written: 0 }
     }
 
     /// Keeps one line: time, stream, source, text.
@@ -67,9 +65,21 @@ impl Log {
             let _ = self.turn_over();
         }
         // A full disk must not stop the program whose output this is.
-        if self.file.write_all(&line).is_ok() {
+        if self.append(&line).is_ok() {
             self.written += line.len() as u64;
         }
+    }
+
+    fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        if let Some(file) = &mut self.file {
+            return file.write_all(line);
+        }
+        std::fs::create_dir_all(&self.folder)?;
+        let path = self.folder.join("0.log");
+        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+        file.write_all(line)?;
+        self.file = Some(file);
+        Ok(())
     }
 
     fn turn_over(&mut self) -> io::Result<()> {
@@ -81,7 +91,7 @@ impl Log {
             }
         }
         let open = OpenOptions::new().create(true).write(true).truncate(true).open(name(0));
-        self.file = open?;
+        self.file = Some(open?);
         self.written = 0;
         Ok(())
     }
@@ -95,7 +105,7 @@ mod tests {
     fn the_log_is_bounded_and_keeps_the_newest_lines() {
         let folder = tempfile::tempdir().unwrap();
         let limits = LogLimits { file_bytes: 200, files: 3, bytes_per_second: None };
-        let mut log = Log::open(folder.path(), limits, Timestamp::ZERO).unwrap();
+        let mut log = Log::new(folder.path(), limits, Timestamp::ZERO);
         for nth in 0..100 {
             log.line(
                 Timestamp::from_nanos(nth),
@@ -122,7 +132,7 @@ mod tests {
     fn lines_of_the_cell_are_kept_and_no_source_can_pretend_to_be_another() {
         let folder = tempfile::tempdir().unwrap();
         let limits = LogLimits { bytes_per_second: Some(0), ..LogLimits::default() };
-        let mut log = Log::open(folder.path(), limits, Timestamp::ZERO).unwrap();
+        let mut log = Log::new(folder.path(), limits, Timestamp::ZERO);
         let at = Timestamp::from_nanos(5);
         log.line(at, LogStream::Out, "APP", b"too much");
         log.tell(at, LogStream::Err, "CELL", "one\ntwo");

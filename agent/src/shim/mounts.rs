@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use libc::{
     MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REC, MS_REMOUNT, MS_SLAVE, c_ulong,
@@ -273,8 +273,9 @@ pub(crate) fn furnish() -> io::Result<()> {
         sys::mount(path, path, "", MS_BIND | MS_REC, b"")?;
         sys::mount(Path::new(""), path, "", MS_BIND | MS_REMOUNT | MS_RDONLY | quiet, b"")?;
     }
+    let mut empty = None;
     for path in MASKED {
-        mask(Path::new(path))?;
+        mask(Path::new(path), &mut empty)?;
     }
     sys::pivot_here()
 }
@@ -295,14 +296,19 @@ fn kernel_fs(kind: &str, target: &str, flags: c_ulong, options: &str) -> io::Res
     sys::mount(Path::new(kind), Path::new(target), kind, flags, options.as_bytes())
 }
 
-fn mask(path: &Path) -> io::Result<()> {
-    match std::fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => {
-            let flags = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
-            sys::mount(Path::new("tmpfs"), path, "tmpfs", flags, b"size=0,nr_inodes=2")
+/// Hides a file behind nothing, and a folder behind an empty one: all behind the same, since each
+/// file system costs the kernel as much as twenty mounts.
+fn mask(path: &Path, empty: &mut Option<PathBuf>) -> io::Result<()> {
+    let flags = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+    match (std::fs::symlink_metadata(path), &empty) {
+        (Ok(found), Some(empty)) if found.is_dir() => sys::mount(empty, path, "", MS_BIND, b""),
+        (Ok(found), None) if found.is_dir() => {
+            sys::mount(Path::new("tmpfs"), path, "tmpfs", flags, b"size=0,nr_inodes=2")?;
+            *empty = Some(path.to_owned());
+            Ok(())
         }
         // Our own device, made above: what the layers have under that name is not looked at.
-        Ok(_) => sys::mount(Path::new("dev/null"), path, "", MS_BIND, b""),
-        Err(_) => Ok(()),
+        (Ok(_), _) => sys::mount(Path::new("dev/null"), path, "", MS_BIND, b""),
+        (Err(_), _) => Ok(()),
     }
 }

@@ -28,34 +28,36 @@ const CAPABILITIES: u64 =
 const MORE_CAPABILITIES: u64 = 1 << 13 | 1 << 27 | 1 << 29;
 /// Where a program without a path is looked for when its environment does not say.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// How long a process may take to become its program: milliseconds, or seconds when the processors are
-/// short and the container has the smallest share of them. Somebody in
-/// the container may stop it on the way, and the shim does nothing else meanwhile.
+/// How long a process may take to become its program: milliseconds, or seconds when processors are
+/// short and the container has the smallest share of them. Somebody in the container may stop it on
+/// the way, and the shim does nothing else meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Of the container's own files no more than this is read.
 const USER_FILE_BYTES: u64 = 1 << 20;
 
-/// Starts a process with these streams and gives its pid, or says why it could not be.
+/// Starts a process with these streams and gives its pid, or says why it could not be. The caller's
+/// children are born in the container's process namespace; they enter the others themselves.
 pub(crate) fn spawn(
     container: &Container,
     spec: &ProcessSpec,
     filters: &[BpfProgram],
     streams: &Streams,
 ) -> io::Result<i32> {
-    let (mut hear, say) = pipe()?;
-    let (hear_pid, say_pid) = pipe()?;
+    let (mut hear, mut say) = pipe()?;
     match sys::fork(0)? {
         Fork::Child => {
-            drop((hear, hear_pid));
-            go_between(container, spec, filters, streams, say, say_pid)
+            drop(hear);
+            let more = if container.is_privileged { MORE_CAPABILITIES } else { 0 };
+            let error = match enter(container) {
+                Ok(()) => become_program(spec, CAPABILITIES | more, filters, streams),
+                Err(error) => io::Error::new(error.kind(), format!("enter the container: {error}")),
+            };
+            let _ = say.write_all(error.to_string().as_bytes());
+            sys::exit_now(127)
         }
-        Fork::Parent(between, _) => {
-            drop((say, say_pid));
-            let pid = read_pid(hear_pid);
-            sys::wait_for(between)?;
-            if let Ok(pid) = pid
-                && sys::poll(&[(hear.as_raw_fd(), libc::POLLIN)], Some(PATIENCE))?.is_empty()
-            {
+        Fork::Parent(pid, _) => {
+            drop(say);
+            if sys::poll(&[(hear.as_raw_fd(), libc::POLLIN)], Some(PATIENCE))?.is_empty() {
                 // It is our child and not reaped, so the number is still its own.
                 let _ = sys::hold_of(pid).and_then(|it| sys::signal(it.as_fd(), libc::SIGKILL));
                 sys::wait_for(pid)?;
@@ -63,60 +65,20 @@ pub(crate) fn spawn(
             }
             let mut complaint = String::new();
             hear.read_to_string(&mut complaint)?;
-            match (pid, complaint.is_empty()) {
-                (Ok(pid), true) => Ok(pid),
-                (Ok(pid), false) => {
-                    let _ = sys::wait_for(pid);
-                    Err(io::Error::other(complaint))
-                }
-                (Err(_), false) => Err(io::Error::other(complaint)),
-                (Err(error), true) => Err(error),
+            if complaint.is_empty() {
+                return Ok(pid);
             }
+            let _ = sys::wait_for(pid);
+            Err(io::Error::other(complaint))
         }
     }
 }
 
-fn read_pid(mut from: File) -> io::Result<i32> {
-    let mut bytes = [0; 4];
-    from.read_exact(&mut bytes)?;
-    Ok(i32::from_le_bytes(bytes))
-}
-
-/// Only a child of somebody inside is inside the process namespace. So one process enters, has a
-/// child that it gives to the shim, tells the shim about it, and goes.
-fn go_between(
-    container: &Container,
-    spec: &ProcessSpec,
-    filters: &[BpfProgram],
-    streams: &Streams,
-    mut say: File,
-    mut say_pid: File,
-) -> ! {
-    let entered = join(container).and_then(|()| sys::fork(libc::CLONE_PARENT));
-    match entered {
-        Ok(Fork::Child) => {
-            drop(say_pid);
-            let more = if container.is_privileged { MORE_CAPABILITIES } else { 0 };
-            let error = become_program(spec, CAPABILITIES | more, filters, streams);
-            let _ = say.write_all(error.to_string().as_bytes());
-            sys::exit_now(127)
-        }
-        Ok(Fork::Parent(pid, _)) => {
-            let _ = say_pid.write_all(&pid.to_le_bytes());
-            sys::exit_now(0)
-        }
-        Err(error) => {
-            let _ = say.write_all(format!("enter the container: {error}").as_bytes());
-            sys::exit_now(1)
-        }
-    }
-}
-
-fn join(container: &Container) -> io::Result<()> {
-    for file in container.cgroup.join_files() {
-        std::fs::write(file, "0")?;
-    }
-    sys::enter(container.pidfd.as_fd(), container.namespaces)
+fn enter(container: &Container) -> io::Result<()> {
+    // The container sees this process from its birth on, and must not look into it.
+    sys::prctl(libc::PR_SET_DUMPABLE, 0)?;
+    container.cgroup.join()?;
+    sys::enter(container.pidfd.as_fd(), container.namespaces & !libc::CLONE_NEWPID)
 }
 
 /// Becomes the program. Returns only with the reason why not.

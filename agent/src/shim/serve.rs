@@ -28,6 +28,8 @@ use crate::runtime::spec::{
 const CLIENTS: usize = 16;
 /// Bytes that wait for a client before its terminals are no longer read.
 const BEHIND: usize = 64 << 10;
+/// How long the processes of a container may take to die when they are killed.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Pipes held open by what ended processes have started: the oldest are let go.
 const LEFTOVERS: usize = 128;
 
@@ -112,10 +114,12 @@ impl Shim {
         // A socket's path may have no more than a hundred bytes; from here it has ten.
         std::env::set_current_dir(folder)?;
         let exits = Exits::create(Path::new(EXITS), Instant::now())?;
-        let log = Log::open(Path::new(LOGS), spec.log, now())?;
+        let log = Log::new(Path::new(LOGS), spec.log, now());
         let filters = seccomp::compile()?;
         let children = sys::child_signals()?;
         let container = Container::create(&spec, &std::env::current_dir()?)?;
+        // From now on our children are born in the container's process namespace, and are ours.
+        sys::enter(container.pidfd.as_fd(), libc::CLONE_NEWPID)?;
         let listener = UnixListener::bind(SOCKET)?;
         listener.set_nonblocking(true)?;
         let nothing = File::options().read(true).write(true).open("/dev/null")?;
@@ -424,10 +428,14 @@ impl Shim {
         if !self.init_is_gone {
             sys::signal(self.container.pidfd.as_fd(), libc::SIGKILL)?;
         }
-        // The kernel lets go of the first process when all others of the container are reaped, and
-        // those that we started are ours to reap.
+        // The first process ends last: the kernel holds it until all others are reaped, which is for
+        // us to do with those that we started.
+        let deadline = Instant::now() + PATIENCE;
         while !self.init_is_gone {
-            sys::poll(&[(self.children.as_raw_fd(), libc::POLLIN)], None)?;
+            if Instant::now() > deadline {
+                return Err(io::Error::other("the container's processes do not end"));
+            }
+            sys::poll(&[(self.children.as_raw_fd(), libc::POLLIN)], Some(PATIENCE))?;
             self.reap();
         }
         self.container.cgroup.destroy()?;

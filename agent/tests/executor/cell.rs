@@ -333,10 +333,13 @@ pub(crate) fn web() -> Action {
     Action::Run(Box::new(run("/usr/bin/perl", &["-e", script])))
 }
 
+/// Heads and bodies.
+type Requests = Vec<(String, Vec<u8>)>;
+
 /// A server on the loopback that gives one answer to every request and keeps the bodies it got.
 pub(crate) struct Server {
     pub(crate) url: String,
-    pub(crate) requests: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    pub(crate) requests: Arc<Mutex<Requests>>,
 }
 
 impl Server {
@@ -359,11 +362,7 @@ impl Server {
     }
 }
 
-fn serve(
-    mut stream: std::net::TcpStream,
-    kept: &Mutex<Vec<(String, Vec<u8>)>>,
-    answer: &[u8],
-) -> Option<()> {
+fn serve(mut stream: std::net::TcpStream, kept: &Mutex<Requests>, answer: &[u8]) -> Option<()> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4_096];
     let end = loop {
@@ -407,7 +406,8 @@ pub(crate) fn tar(name: &str, text: &str) -> Vec<u8> {
         (136, "00000000000\0".to_owned()),
         (148, "        ".to_owned()),
         (156, "0".to_owned()),
-        (257, "ustar\000".to_owned()),
+        (257, "ustar\0".to_owned()),
+        (263, "00".to_owned()),
     ] {
         header[at..at + field.len()].copy_from_slice(field.as_bytes());
     }

@@ -107,7 +107,7 @@ fn another_executor_goes_on_where_one_ended() {
     assert_eq!(state(&executor, &one), None);
     assert!(folder.path().join("one.unreadable").exists());
     let left: Vec<_> = machine.machine().containers().cloned().collect();
-    assert_eq!(left, [two.clone()]);
+    assert_eq!(left, std::slice::from_ref(&two));
     executor.delete(two).unwrap();
     drop(executor);
     let files: Vec<_> = std::fs::read_dir(folder.path())

@@ -4,7 +4,7 @@ mod random;
 
 use std::sync::Arc;
 
-use volvox_protocol::action::{Action, DownloadAction, RunAction};
+use volvox_protocol::action::{Action, RunAction};
 use volvox_protocol::actual_lrp::LrpKey;
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::definition::LrpDefinition;
@@ -241,9 +241,9 @@ fn the_environment_of_a_process_tells_who_and_where_it_is() {
     let mut agent = Agent::new();
     agent.start(&instance("i-1"), &lrp(run("serve", &[])));
     agent.settle();
-    let spawned = agent.told.iter().find_map(|effect| match effect {
-        Effect::Do(_, Deed::Spawn(order)) => Some(order.env.clone()),
-        _ => None,
+    let spawned = agent.told.iter().find_map(|effect| {
+        let Effect::Do(_, Deed::Spawn(order)) = effect else { return None };
+        Some(order.env.clone())
     });
     let env = spawned.unwrap();
     let value = |name: &str| env.iter().find(|it| it.name == name).map(|it| it.value.as_str());
@@ -345,7 +345,7 @@ fn a_container_that_cannot_be_taken_away_is_told_of_and_tried_again() {
 
 #[test]
 fn a_container_that_dies_as_a_whole_has_failed() {
-    let download = Action::Download(Box::new(DownloadAction::default()));
+    let download = Action::Download(Box::default());
     for action in [run("serve", &[]), run("stubborn", &[]), download] {
         let mut agent = Agent::new();
         agent.machine.faults.transfer = Duration::from_secs(60);

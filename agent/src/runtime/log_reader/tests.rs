@@ -12,7 +12,7 @@ use crate::shim::logs::Log;
 
 fn writer(folder: &Path, file_bytes: u64, files: u32) -> Log {
     let limits = LogLimits { file_bytes, files, bytes_per_second: None };
-    Log::open(folder, limits, Timestamp::ZERO).unwrap()
+    Log::new(folder, limits, Timestamp::ZERO)
 }
 
 fn write(log: &mut Log, number: u64) {
