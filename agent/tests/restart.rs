@@ -154,10 +154,12 @@ impl Agent {
             Client::connect(&self.socket).ok()
         })
     }
+}
 
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -231,7 +233,7 @@ fn an_agent_killed_at_any_time_under_load_loses_nothing() {
         client.ask(&Request::Delete(view.container.guid)).unwrap();
     }
     drop(client);
-    agent.kill();
+    drop(agent);
     until("nothing is left", || cell.leftovers().is_empty().then_some(()));
     cell.open();
 }

@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sched::{CloneFlags, unshare};
+use volvox_agent::runtime::cgroup::Hierarchy;
 use volvox_agent::runtime::net::{Ipv4Network, Network, NetworkConfig};
 use volvox_agent::runtime::shim::{Shim, Shims};
 use volvox_agent::runtime::spec::{
@@ -44,7 +45,8 @@ const AT_ONCE: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(30);
 const FIRST_ID: u32 = 100_000;
 const IDS: u32 = 65_536;
-const LIMITS: Limits = Limits { memory_bytes: 256 << 20, cpu_shares: 1_024, pids: 1_024 };
+const LIMITS: Limits =
+    Limits { memory_bytes: 256 << 20, cpu_shares: 1_024, pids: 1_024, disk_bytes: 0, inodes: 0 };
 
 pub(crate) fn run(figures: &mut Figures) -> anyhow::Result<()> {
     if !nix::unistd::geteuid().is_root() {
@@ -92,6 +94,7 @@ struct Stage {
     folder: tempfile::TempDir,
     layer: PathBuf,
     shims: Shims,
+    cgroup: Hierarchy,
     peers: Vec<Peer>,
 }
 
@@ -114,7 +117,8 @@ impl Stage {
         }
         std::fs::write(layer.join("etc/passwd"), "root:x:0:0::/:/bin/sh\n")?;
         let shims = Shims::new(&folder.path().join("containers"), &shim);
-        let mut stage = Stage { folder, layer, shims, peers: Vec::new() };
+        let cgroup = Hierarchy::detect()?;
+        let mut stage = Stage { folder, layer, shims, cgroup, peers: Vec::new() };
         for name in ["crun", "runc"] {
             stage.peers.extend(Peer::find(name, &stage.layer, stage.folder.path())?);
         }
@@ -140,6 +144,7 @@ impl Stage {
             ids: IDS,
             privileged: false,
             limits: LIMITS,
+            cgroup: self.cgroup.clone(),
             log: LogLimits::default(),
         }
     }
@@ -276,7 +281,8 @@ fn bare() -> anyhow::Result<()> {
 }
 
 /// What the network adds to a container: an interface, an address and one mapped port, made and
-/// removed. In a network namespace of our own, so that the host's own network is left alone.
+/// removed, in the agent's order: a container is ended first, and the kernel takes its end of the
+/// interface away by itself. In a network namespace of our own, so that the host's is left alone.
 fn network(figures: &mut Figures, stage: &Stage) -> anyhow::Result<()> {
     let measured = thread::scope(|scope| {
         let inside = scope.spawn(|| -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
@@ -298,13 +304,13 @@ fn network(figures: &mut Figures, stage: &Stage) -> anyhow::Result<()> {
                 let start = Instant::now();
                 network.attach(&spec.id, netns.as_fd(), &[8_080], &[])?;
                 attach.push(start.elapsed().as_secs_f64() * 1e3);
+                drop(netns);
                 run_true(&mut shim)?;
+                shim.destroy()?;
+                stage.shims.clear(&spec.id)?;
                 let start = Instant::now();
                 network.detach(&spec.id)?;
                 detach.push(start.elapsed().as_secs_f64() * 1e3);
-                drop(netns);
-                shim.destroy()?;
-                stage.shims.clear(&spec.id)?;
             }
             Ok((attach, detach))
         });

@@ -206,8 +206,8 @@ pub enum Reply {
     Failed(String),
     /// The container and its processes.
     Status(Status),
-    /// Not an answer: a process ended. It is written down already, so that the death of shim or
-    /// agent does not lose it, and will survive the machine's from a moment later on.
+    /// Not an answer: a process ended. It is on the disk already; see the shim's `exits` for what
+    /// that means for checks.
     Exited(Exit),
     /// Not an answer: what a terminal shows, to the connection that asked for it.
     Output(u32, Vec<u8>),

@@ -2,23 +2,20 @@
 //!
 //! On disk it is one file of lines that is only ever appended to: an end, or that one is forgotten.
 //! When all are forgotten the file is emptied, so an agent that acknowledges keeps it short. A line
-//! that was torn by a crash is passed over. A line is written before anybody is told, and so
-//! outlives shim and agent; it is brought to the disk itself within [`SYNC_WITHIN`], for many at
-//! once, so that a start does not wait for the disk. A machine that loses its power in between loses
-//! the container too.
+//! that was torn by a crash is passed over. A line is written, and is on the disk itself, before
+//! anybody is told. Only the end of a process whose output is captured, which is a check that is made
+//! again and again for as long as the container lives, is not waited for: it outlives shim and agent,
+//! and need not outlive the machine.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::runtime::spec::Exit;
 
-/// How long an end may be in the kernel's memory only.
-const SYNC_WITHIN: Duration = Duration::from_millis(20);
 /// Bytes of the file, beyond those of what is kept, before it is written anew.
 const WASTE: u64 = 1 << 20;
 
@@ -38,14 +35,20 @@ pub(crate) struct Exits {
     appended: u64,
     is_torn: bool,
     kept: BTreeMap<u32, Exit>,
-    /// Kept, but not surely on the disk.
-    unsynced: BTreeSet<u32>,
-    sync_at: Instant,
+}
+
+/// What an end is to outlive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outlives {
+    /// The shim and the agent.
+    Programs,
+    /// A loss of power too.
+    Machine,
 }
 
 impl Exits {
     /// Begins a new file.
-    pub(crate) fn create(path: &Path, now: Instant) -> io::Result<Self> {
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         file.set_len(0)?;
         Ok(Exits {
@@ -54,8 +57,6 @@ impl Exits {
             appended: 0,
             is_torn: false,
             kept: BTreeMap::new(),
-            unsynced: BTreeSet::new(),
-            sync_at: now,
         })
     }
 
@@ -66,13 +67,12 @@ impl Exits {
 
     /// Writes down an end. If the disk does not take it, memory still has it, and the agent is told
     /// all the same: better that it knows now than that it never does.
-    pub(crate) fn record(&mut self, now: Instant, exit: &Exit) {
+    pub(crate) fn record(&mut self, exit: &Exit, outlives: Outlives) {
         self.kept.insert(exit.id, exit.clone());
         self.append(&Entry::Exited(exit.clone()));
-        if self.unsynced.is_empty() {
-            self.sync_at = now + SYNC_WITHIN;
+        if outlives == Outlives::Machine {
+            let _ = self.file.sync_data();
         }
-        self.unsynced.insert(exit.id);
     }
 
     /// Forgets an end. A crash may bring it back: then the agent forgets it again.
@@ -80,7 +80,6 @@ impl Exits {
         if self.kept.remove(&id).is_none() {
             return;
         }
-        self.unsynced.remove(&id);
         if self.kept.is_empty() {
             if self.file.set_len(0).is_ok() {
                 (self.appended, self.is_torn) = (0, false);
@@ -88,24 +87,9 @@ impl Exits {
             return;
         }
         self.append(&Entry::Forgotten(id));
-        if self.appended > WASTE && self.write_anew().is_ok() {
-            self.unsynced.clear();
-        }
-    }
-
-    /// How long until [`Exits::sync`] has something to do; nothing if it has not.
-    pub(crate) fn patience(&self, now: Instant) -> Option<Duration> {
-        (!self.unsynced.is_empty()).then(|| self.sync_at.saturating_duration_since(now))
-    }
-
-    /// Brings to the disk what has waited long enough. A disk that fails is asked again later.
-    pub(crate) fn sync(&mut self, now: Instant) {
-        if self.unsynced.is_empty() || now < self.sync_at {
-            return;
-        }
-        match self.file.sync_data() {
-            Ok(()) => self.unsynced.clear(),
-            Err(_) => self.sync_at = now + Duration::from_secs(1),
+        if self.appended > WASTE {
+            // Later is good enough: what was appended stays true.
+            let _ = self.write_anew();
         }
     }
 
@@ -176,12 +160,11 @@ mod tests {
     fn what_is_not_forgotten_is_read_back_and_the_file_stays_short() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("exits");
-        let now = Instant::now();
         assert!(read(&path).unwrap().is_empty());
-        let mut exits = Exits::create(&path, now).unwrap();
-        exits.record(now, &exit(0));
+        let mut exits = Exits::create(&path).unwrap();
+        exits.record(&exit(0), Outlives::Machine);
         for id in 1..20_000 {
-            exits.record(now, &exit(id));
+            exits.record(&exit(id), Outlives::Programs);
             exits.forget(id);
             assert!(std::fs::metadata(&path).unwrap().len() <= WASTE + 1_000);
         }
@@ -196,11 +179,10 @@ mod tests {
     fn a_torn_line_is_passed_over_and_costs_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("exits");
-        let now = Instant::now();
-        let mut exits = Exits::create(&path, now).unwrap();
-        exits.record(now, &exit(1));
+        let mut exits = Exits::create(&path).unwrap();
+        exits.record(&exit(1), Outlives::Programs);
         let whole = std::fs::read(&path).unwrap();
-        exits.record(now, &exit(2));
+        exits.record(&exit(2), Outlives::Programs);
         let both = std::fs::read(&path).unwrap();
         for length in 0..=both.len() {
             std::fs::write(&path, &both[..length]).unwrap();
@@ -210,25 +192,7 @@ mod tests {
         }
         exits.file.set_len(whole.len() as u64 + 9).unwrap();
         exits.is_torn = true;
-        exits.record(now, &exit(3));
+        exits.record(&exit(3), Outlives::Programs);
         assert_eq!(read(&path).unwrap().into_keys().collect::<Vec<_>>(), [1, 3]);
-    }
-
-    #[test]
-    fn the_disk_is_asked_once_for_many_and_not_for_what_is_forgotten() {
-        let folder = tempfile::tempdir().unwrap();
-        let now = Instant::now();
-        let mut exits = Exits::create(&folder.path().join("exits"), now).unwrap();
-        assert_eq!(exits.patience(now), None);
-        exits.record(now, &exit(1));
-        exits.record(now + SYNC_WITHIN / 2, &exit(2));
-        assert_eq!(exits.patience(now), Some(SYNC_WITHIN));
-        exits.sync(now);
-        assert!(exits.patience(now).is_some(), "it is too early");
-        exits.sync(now + SYNC_WITHIN);
-        assert_eq!(exits.patience(now), None);
-        exits.record(now, &exit(3));
-        exits.forget(3);
-        assert_eq!(exits.patience(now), None);
     }
 }

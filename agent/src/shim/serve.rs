@@ -12,7 +12,7 @@ use seccompiler::BpfProgram;
 
 use super::container::Container;
 use super::disk::Verdict;
-use super::exits::Exits;
+use super::exits::{Exits, Outlives};
 use super::logs::Log;
 use super::output::{Outlet, Place, Source, now};
 use super::sys::{self, Fork};
@@ -20,8 +20,8 @@ use super::terminal::Terminal;
 use super::{mounts, pipe, process, seccomp};
 use crate::runtime::connection::Connection;
 use crate::runtime::spec::{
-    ContainerSpec, EXITS, End, Exit, LOGS, PROCESSES, ProcessSpec, RUNNING, Reply, Request, SOCKET,
-    SPEC, Status, is_container_id,
+    ContainerSpec, EXITS, End, Exit, LOGS, Output, PROCESSES, ProcessSpec, RUNNING, Reply, Request,
+    SOCKET, SPEC, Status, is_container_id,
 };
 
 /// Who may be connected at once: an agent, its successor while it is replaced, and terminals.
@@ -94,6 +94,7 @@ struct Process {
     pid: i32,
     /// How often the kernel had killed in this container for want of memory when it started.
     oom_kills: u64,
+    outlives: Outlives,
     outlet: Outlet,
 }
 
@@ -113,7 +114,7 @@ impl Shim {
         }
         // A socket's path may have no more than a hundred bytes; from here it has ten.
         std::env::set_current_dir(folder)?;
-        let exits = Exits::create(Path::new(EXITS), Instant::now())?;
+        let exits = Exits::create(Path::new(EXITS))?;
         let log = Log::new(Path::new(LOGS), spec.log, now());
         let filters = seccomp::compile()?;
         let children = sys::child_signals()?;
@@ -149,7 +150,6 @@ impl Shim {
         loop {
             let ready = self.wait()?;
             self.check_disk();
-            self.exits.sync(Instant::now());
             if ready.contains(&self.children.as_raw_fd()) {
                 self.reap();
             }
@@ -191,10 +191,8 @@ impl Shim {
                 waiting.push((terminal.as_raw_fd(), wants));
             }
         }
-        let now = Instant::now();
         let disk = self.container.disk.next_check().filter(|_| !self.init_is_gone);
-        let disk = disk.map(|at| at.saturating_duration_since(now));
-        let patience = self.exits.patience(now).into_iter().chain(disk).min();
+        let patience = disk.map(|at| at.saturating_duration_since(Instant::now()));
         // Rounded up, as poll counts whole milliseconds and would return too early.
         sys::poll(&waiting, patience.map(|it| it + Duration::from_millis(1)))
     }
@@ -239,7 +237,7 @@ impl Shim {
         if let Some(terminal) = process.outlet.terminal.take() {
             self.show_the_rest(id, terminal);
         }
-        let oom_kills = process.oom_kills;
+        let Process { oom_kills, outlives, .. } = process;
         let (output, mut left) = process.outlet.finish(&mut self.log);
         self.leftovers.append(&mut left);
         let over = self.leftovers.len().saturating_sub(LEFTOVERS);
@@ -255,7 +253,7 @@ impl Shim {
         let at = now().as_nanos();
         let exit = Exit { id, end, out_of_memory, out_of_disk, at, output };
         // Written down before anybody is told.
-        self.exits.record(Instant::now(), &exit);
+        self.exits.record(&exit, outlives);
         let told = Reply::Exited(exit);
         for client in &mut self.clients {
             client.connection.send(&told);
@@ -386,10 +384,14 @@ impl Shim {
             return Reply::Failed(refusal);
         }
         let oom_kills = self.container.cgroup.oom_kills();
+        let outlives = match spec.output {
+            Output::Capture => Outlives::Programs,
+            Output::Log | Output::Discard => Outlives::Machine,
+        };
         let place = Place { init: self.container.init, owner: self.owner, client };
         let started = Outlet::new(spec, place, &self.nothing).and_then(|(outlet, streams)| {
             let pid = process::spawn(&self.container, spec, &self.filters, &streams)?;
-            Ok(Process { pid, oom_kills, outlet })
+            Ok(Process { pid, oom_kills, outlives, outlet })
         });
         answer(started.map(|process| drop(self.running.insert(spec.id, process))))
     }

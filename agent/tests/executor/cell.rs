@@ -234,19 +234,32 @@ impl Cell {
 
 impl Drop for Cell {
     fn drop(&mut self) {
-        let Some(executor) = &self.executor else { return };
-        for view in executor.containers().unwrap() {
-            let deleted = executor.delete(view.container.guid);
-            assert!(deleted.is_ok() || std::thread::panicking(), "{deleted:?}");
-        }
         if std::thread::panicking() {
-            return;
+            return self.clear();
+        }
+        let Some(executor) = &self.executor else { return self.clear() };
+        for view in executor.containers().unwrap() {
+            executor.delete(view.container.guid).unwrap();
         }
         let room = executor.remaining().unwrap();
         assert_eq!(room, self.settings.capacity, "all room is back");
         until("nothing is left", || self.leftovers().is_empty().then_some(()));
         self.executor = None;
         Machine::remove(self.config.clone()).unwrap();
+    }
+}
+
+impl Cell {
+    /// Ends what a test that has failed leaves.
+    fn clear(&mut self) {
+        self.executor = None;
+        let shims = self.shims();
+        for id in shims.list().unwrap_or_default() {
+            if let Ok(shim) = shims.attach(&id) {
+                let _ = shim.destroy();
+            }
+            let _ = shims.clear(&id);
+        }
     }
 }
 
