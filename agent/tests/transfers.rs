@@ -64,7 +64,7 @@ impl Cell {
         }
         let passwd = "root:x:0:0::/root:/bin/sh\nvcap:x:2000:2000::/home/vcap:/bin/sh\n";
         std::fs::write(at("layer/etc/passwd"), passwd).unwrap();
-        std::os::unix::fs::chown(at("layer/home/vcap"), Some(102_000), Some(102_000)).unwrap();
+        std::os::unix::fs::chown(at("layer/home/vcap"), Some(2_000), Some(2_000)).unwrap();
         std::fs::create_dir(at("served")).unwrap();
         let config = FetchConfig {
             http: HttpConfig { denied: Vec::new(), ..HttpConfig::default() },
