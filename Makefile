@@ -114,6 +114,7 @@ deny: ## Licences, sources and advisories of the dependencies, if cargo-deny is 
 	fi
 
 bench: setup ## Print the figures and write bench-results.json; ONLY=group for one group
+	cargo build --release -p volvox-agent --bin volvox-agent
 	cargo rustc --release -p volvox-agent --bin volvox-shim -- -C target-feature=+crt-static
 	cargo run --release -p volvox-bench -- $(ONLY)
 
