@@ -122,6 +122,7 @@ impl Drop for Cell {
             let fine = matches!(destroyed, Ok(()) | Err(ShimError::Gone { .. }));
             assert!(fine || std::thread::panicking(), "{id}: {destroyed:?}");
         }
+        self.shims.close();
         if std::thread::panicking() {
             return;
         }

@@ -143,6 +143,7 @@ impl Drop for Cell {
         }
         let cleared = self.shims.clear(&self.id);
         assert!(cleared.is_ok() || std::thread::panicking(), "{cleared:?}");
+        self.shims.close();
     }
 }
 

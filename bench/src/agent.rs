@@ -195,6 +195,7 @@ impl Drop for Cell {
             }
             let _ = shims.clear(&id);
         }
+        shims.close();
     }
 }
 

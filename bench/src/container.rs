@@ -98,6 +98,12 @@ struct Stage {
     peers: Vec<Peer>,
 }
 
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.shims.close();
+    }
+}
+
 impl Stage {
     fn new() -> anyhow::Result<Stage> {
         let shim = std::env::current_exe()?.with_file_name("volvox-shim");

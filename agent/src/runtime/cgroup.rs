@@ -25,15 +25,27 @@ pub enum Hierarchy {
     Older(Vec<(String, PathBuf)>),
 }
 
-/// The controllers that we use on the older trees. The freezer holds every container, so that
-/// its processes can be found and killed together.
-const CONTROLLERS: [&str; 5] = ["memory", "cpu", "pids", "freezer", "devices"];
+/// The controllers that we use on the older trees.
+const CONTROLLERS: [&str; 4] = ["memory", "cpu", "pids", "devices"];
 
 impl Hierarchy {
     /// Reads the mounts of this machine.
     pub fn detect() -> io::Result<Self> {
         Self::parse(&std::fs::read_to_string("/proc/self/mountinfo")?)
             .ok_or_else(|| io::Error::other("no cgroup file system is mounted"))
+    }
+
+    /// Removes the folder of all containers, where it is empty. It stays while a cell is in use, so
+    /// that not every container has to make it anew.
+    pub fn remove_parent(&self) {
+        let roots: Vec<&PathBuf> = match self {
+            Hierarchy::Unified(root) => vec![root],
+            Hierarchy::Older(trees) => trees.iter().map(|(_, root)| root).collect(),
+        };
+        for root in roots {
+            // One that is in use refuses, and one that is missing is fine.
+            let _ = std::fs::remove_dir(root.join(PARENT));
+        }
     }
 
     /// Understands the text of `/proc/self/mountinfo`. A unified tree counts when it has
@@ -213,10 +225,6 @@ impl Cgroup {
                         std::thread::sleep(Duration::from_millis(1));
                     }
                 }
-            }
-            // The last one takes the folder of all with it; while others are there it stays.
-            if let Some(parent) = folder.parent() {
-                let _ = std::fs::remove_dir(parent);
             }
         }
         Ok(())

@@ -140,6 +140,7 @@ impl Machine {
 
     /// Removes the network and the mounts of a cell that has no containers any more.
     pub fn remove(config: MachineConfig) -> Result<(), RuntimeError> {
+        Shims::new(&config.state, &config.shim).close();
         let mounts = config.state.join("layers").join("mounts");
         Network::open(config.network)
             .and_then(Network::destroy)

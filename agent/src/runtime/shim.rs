@@ -141,6 +141,13 @@ impl Shims {
         Ok(Terminal { shim, process })
     }
 
+    /// Removes what all containers of a machine share, if no cell uses it any more.
+    pub fn close(&self) {
+        if let Ok(hierarchy) = Hierarchy::detect() {
+            hierarchy.remove_parent();
+        }
+    }
+
     /// What a container was made from, if that can be read.
     pub fn spec(&self, id: &str) -> Option<ContainerSpec> {
         let bytes = std::fs::read(self.folder(id).join(SPEC)).ok()?;

@@ -147,6 +147,7 @@ impl Drop for Cell {
             }
             let _ = self.shims.clear(&id);
         }
+        self.shims.close();
         if std::thread::panicking() {
             return;
         }

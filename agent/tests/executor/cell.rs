@@ -260,6 +260,7 @@ impl Cell {
             }
             let _ = shims.clear(&id);
         }
+        shims.close();
     }
 }
 

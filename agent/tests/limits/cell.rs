@@ -134,6 +134,7 @@ impl Drop for Cell {
             }
             self.shims.clear(&id).unwrap();
         }
+        self.shims.close();
         self.mounts.clear();
         if std::thread::panicking() {
             return;
