@@ -45,11 +45,9 @@ setup: ## Install what a Debian-like machine with Rust is missing
 		fi
 	done
 
-demo: setup ## See what exists so far at work; needs no root
-	@cargo run -q --release -p volvox-coordinator -- demo
-	echo
-	echo "That was the board and its store. Nothing ran in a container and nothing listened on"
-	echo "a network: cells and their containers come with the next issue."
+demo: setup ## Real containers on this machine; cleans up at the end, or on Ctrl-C. Needs root for them
+	@cargo build -q --release -p volvox-coordinator -p volvox-agent
+	packaging/demo target/release
 
 # Table counts (of the tests with "table" or "page" in their names) and doctests come first, so that the
 # closing lines of the main run end the log, followed only by what could not run. A test that must

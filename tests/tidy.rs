@@ -23,10 +23,11 @@ const PURE_CRATES: [&str; 1] = ["protocol"];
 const MIXED_CRATES: [&str; 3] = ["mesh", "agent", "coordinator"];
 
 /// Modules (files or folders, with all below) that may do IO, and what for.
-const IO: [(&str, &str); 17] = [
+const IO: [(&str, &str); 18] = [
     ("main", "flags, exit codes"),
     ("bin", "further binaries"),
     ("config", "reads the configuration file"),
+    ("control", "a socket for people on the machine"),
     ("run", "builds the drivers, owns shutdown"),
     ("offline", "subcommands on a database at rest"),
     ("demo", "a demonstration on a throwaway database"),

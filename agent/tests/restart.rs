@@ -38,8 +38,6 @@ fn an_executor_that_starts_again_has_lost_no_exit_and_no_line() {
     let name = "an_executor_that_starts_again_has_lost_no_exit_and_no_line";
     let Some(mut cell) = Cell::new(name) else { return };
     let counting = cell.start_lrp("counting", counting());
-    let gate = cell.folder.path().join("gate");
-    std::fs::create_dir(&gate).unwrap();
     // Ends when the file is there, which is while no executor runs.
     let waits = "until test -e /home/vcap/go; do sleep 0.05; done";
     let ending = cell.start_lrp("ending", lrp(sh(&format!("{waits}; exit 11"))));
@@ -54,8 +52,8 @@ fn an_executor_that_starts_again_has_lost_no_exit_and_no_line() {
     let before = cell.pids(&counting);
     cell.executor = None;
     for guid in [&ending, &working] {
-        let (init, _) = (cell.pids(guid).0, ());
-        std::fs::write(format!("/proc/{init}/root/home/vcap/go"), "").unwrap();
+        let root = std::path::PathBuf::from(format!("/proc/{}/root", cell.pids(guid).0));
+        std::fs::write(root.join("home/vcap/go"), "").unwrap();
     }
     let lines = numbers(&cell, &counting).len();
     until("more lines came while no executor ran", || {

@@ -72,7 +72,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let played = play(&folder);
     std::fs::remove_dir_all(&folder).context("clean up the demonstration's folder")?;
     played?;
-    say("\nThere are no containers yet: the cells above were played. See CHANGELOG.md.");
+    say("\nThe cells above were played: the coordinator does not reach real ones yet.");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,6 +23,8 @@ use super::work::Work;
 const PROGRESS: &str = "progress";
 const WORK: &str = "work";
 const PARTIAL: &str = "partial";
+/// How long to wait for somebody who has the records open.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The records of one cell. Only one at a time may have them open.
 #[derive(Debug)]
@@ -66,10 +69,19 @@ impl Records {
             .mode(0o600)
             .open(&path)
             .map_err(failed("open", &path))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Records { folder: folder.to_owned(), _lock: lock }),
-            Err(fs::TryLockError::WouldBlock) => Err(RecordsError::InUse(folder.to_owned())),
-            Err(fs::TryLockError::Error(source)) => Err(failed("lock", &path)(source)),
+        // A predecessor that was killed is gone in a moment.
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(Records { folder: folder.to_owned(), _lock: lock }),
+                Err(fs::TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(fs::TryLockError::WouldBlock) => {
+                    return Err(RecordsError::InUse(folder.to_owned()));
+                }
+                Err(fs::TryLockError::Error(source)) => return Err(failed("lock", &path)(source)),
+            }
         }
     }
 
