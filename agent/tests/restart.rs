@@ -5,18 +5,20 @@
 #[path = "executor/cell.rs"]
 #[allow(dead_code, reason = "the other tests of the executor use the rest")]
 mod cell;
-
-use std::process::{Child, Command, Stdio};
+#[path = "executor/program.rs"]
+#[allow(dead_code, reason = "the tests of the commands use the rest")]
+mod program;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use volvox_agent::control::{Client, Reply, Request};
+use volvox_agent::control::{Reply, Request};
 use volvox_agent::executor::registry::ContainerGuid;
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::definition::LrpDefinition;
 use volvox_protocol::task::TaskDefinition;
 
 use cell::{Cell, lrp, sh, task, until};
+use program::Agent;
 
 /// Writes a number in every line, for as long as it lives.
 fn counting() -> LrpDefinition {
@@ -107,57 +109,6 @@ fn the_death_of_a_shim_or_of_a_first_process_is_the_containers_failure() {
     assert!(reason.contains("137") || reason.starts_with("missing container"), "{reason}");
     for guid in guids {
         cell.executor().delete(guid).unwrap();
-    }
-}
-
-/// The agent as a program, on the folders of a cell.
-struct Agent {
-    child: Child,
-    socket: std::path::PathBuf,
-}
-
-impl Agent {
-    fn start(cell: &Cell) -> Agent {
-        let folder = cell.folder.path();
-        let config = folder.join("agent.toml");
-        let text = format!(
-            "cell_id = \"cell\"\nstate_dir = {:?}\nrun_dir = {:?}\n\
-             [capacity]\nmemory_mb = 8000\ndisk_mb = 8000\ncontainers = 80\n\
-             [network]\nbridge = \"volvoxt0\"\nsubnet = \"10.77.0.0/24\"\nhost_address = \"127.0.0.1\"\n\
-             first_port = 61000\nlast_port = 61999\n",
-            cell.config.state,
-            folder.join("agent-run"),
-        );
-        std::fs::write(&config, text).unwrap();
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(folder.join("agent.log"))
-            .unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_volvox-agent"))
-            .arg("--config")
-            .arg(&config)
-            .arg("run")
-            .stdin(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        Agent { child, socket: folder.join("agent-run/agent.sock") }
-    }
-
-    fn client(&mut self) -> Client {
-        until("the agent answers", || {
-            let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none(), "the agent has ended: {ended:?}");
-            Client::connect(&self.socket).ok()
-        })
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -278,8 +278,8 @@ fn line(view: &ContainerView) -> String {
         | ContainerState::Running => "",
     };
     let state = format!("{:?}", container.state).to_uppercase();
-    let text =
-        format!("{:<24} {state:<12} {address:<15} {:<20} {ended}", container.guid, ports.join(","));
+    let (name, ports) = (container.guid.as_str(), ports.join(","));
+    let text = format!("{name:<24} {state:<12} {address:<15} {ports:<20} {ended}");
     text.trim_end().to_owned()
 }
 

@@ -312,3 +312,82 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+mod bytes {
+    use super::*;
+
+    fn hex<T: Serialize>(message: &T) -> String {
+        postcard::to_stdvec(message).unwrap().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// An agent that is upgraded talks to shims of the release before. So these bytes must not
+    /// change: a new message is a new variant at the end, a new field is a new message.
+    #[test]
+    fn the_bytes_of_messages_are_those_that_running_shims_know() {
+        let process = ProcessSpec {
+            id: 1,
+            path: "p".into(),
+            args: vec!["a".into()],
+            env: vec!["E=1".into()],
+            dir: "d".into(),
+            user: "u".into(),
+            nofile: Some(9),
+            source: "s".into(),
+            output: Output::Capture,
+            terminal: Some(TerminalSize { rows: 2, columns: 3 }),
+        };
+        let line = LogLine { source: "s".into(), stream: LogStream::Err, text: "t".into() };
+        let exit = Exit {
+            id: 1,
+            end: End::Signal(9),
+            out_of_memory: true,
+            out_of_disk: false,
+            at: 5,
+            output: "o".into(),
+        };
+        let status = Status {
+            init: 7,
+            running: vec![1],
+            exited: vec![exit.clone()],
+            notes: vec!["n".into()],
+        };
+        let requests = [
+            Request::Run(process),
+            Request::Signal(1, 15),
+            Request::Log(line),
+            Request::Input(1, vec![2]),
+            Request::EndInput(1),
+            Request::Resize(1, TerminalSize { rows: 2, columns: 3 }),
+            Request::Forget(1),
+            Request::Status,
+            Request::Destroy,
+        ];
+        let replies = [
+            Reply::Done,
+            Reply::Failed("f".into()),
+            Reply::Status(status),
+            Reply::Exited(exit),
+            Reply::Output(1, vec![2]),
+        ];
+        let told: Vec<String> = requests.iter().map(hex).chain(replies.iter().map(hex)).collect();
+        assert_eq!(told, GOLDEN);
+    }
+
+    const GOLDEN: [&str; 14] = [
+        "000101700101610103453d31016401750109017301010203",
+        "01011e",
+        "020173010174",
+        "03010102",
+        "0401",
+        "05010203",
+        "0601",
+        "07",
+        "08",
+        "00",
+        "010166",
+        "020e010101010112010005016f01016e",
+        "03010112010005016f",
+        "04010102",
+    ];
+}

@@ -1,0 +1,116 @@
+//! The commands of `volvox-agent`, as a person types them. Needs root.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "executor/cell.rs"]
+#[allow(dead_code, reason = "the other tests of the executor use the rest")]
+mod cell;
+#[path = "executor/program.rs"]
+mod program;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+
+use cell::{Cell, until};
+use program::{Agent, command};
+
+/// Types a command: its status, what it said, what it complained of.
+fn typed(cell: &Cell, words: &[&str]) -> (i32, String, String) {
+    let output = command(cell).args(words).stdin(Stdio::null()).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_container_is_started_looked_at_used_stopped_and_deleted() {
+    let Some(mut cell) = Cell::new("a_container_is_started_looked_at_used_stopped_and_deleted")
+    else {
+        return;
+    };
+    cell.executor = None;
+    let mut agent = Agent::start(&cell);
+    drop(agent.client());
+    let name = format!("{}-one", cell.folder.path().file_name().unwrap().to_str().unwrap());
+    let name = name.trim_start_matches('.');
+    let script = "echo hello from $0; trap 'exit 0' TERM; while :; do sleep 0.1; done";
+    let words =
+        ["container", "start", "--name", name, "--port", "8080", "--", "/bin/sh", "-c", script];
+    let (status, said, complained) = typed(&cell, &words);
+    assert_eq!(status, 0, "{said}{complained}");
+    assert!(said.contains("RUNNING") && said.contains("->8080"), "{said}");
+    let (_, said, _) = typed(&cell, &["container", "list", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(listed[0]["guid"], name, "{said}");
+    assert_eq!(listed[0]["state"], "RUNNING", "{said}");
+    let (_, said, _) = typed(&cell, &["container", "show", name]);
+    assert!(said.contains("\"host_port\""), "{said}");
+    until("it has spoken", || {
+        let (_, said, _) = typed(&cell, &["container", "logs", name]);
+        said.contains("[APP] hello from").then_some(())
+    });
+    let inside = ["container", "exec", name, "--", "/bin/sh", "-c", "id -u; hostname; exit 7"];
+    let (status, said, complained) = typed(&cell, &inside);
+    assert_eq!(status, 7, "{said}{complained}");
+    assert_eq!(said, format!("0\n{name}\n"));
+    let (status, said, _) = typed(&cell, &["container", "stop", name]);
+    assert_eq!(status, 0);
+    assert!(said.contains("COMPLETED") && said.contains("stopped"), "{said}");
+    let (status, said, _) = typed(&cell, &["container", "delete", "--all"]);
+    assert_eq!((status, said), (0, format!("deleted {name}\n")));
+    drop(agent);
+    let (status, said, complained) = typed(&cell, &["clean"]);
+    assert_eq!(status, 0, "{complained}");
+    assert!(said.contains("removed 0 containers"), "{said}");
+    cell.open();
+}
+
+#[test]
+fn what_cannot_be_is_said_with_the_way_out() {
+    let Some(mut cell) = Cell::new("what_cannot_be_is_said_with_the_way_out") else { return };
+    cell.executor = None;
+    let mut agent = Agent::start(&cell);
+    drop(agent.client());
+    let definition = cell.folder.path().join("bad.json");
+    std::fs::write(&definition, "{\"rootfs\": \"host:\", \"memory_mb\": \"much\"}").unwrap();
+    let definition = definition.to_str().unwrap();
+    let cases: [(&[&str], &str); 9] = [
+        (&["container", "show", "nobody"], "there is no container nobody"),
+        (&["container", "delete", "nobody"], "container nobody not found"),
+        (&["container", "stop", "no body"], "no body"),
+        (&["container", "logs", "nobody"], "there is no log of nobody"),
+        (&["container", "exec", "nobody", "--", "sh"], "nobody"),
+        (&["container", "start"], "give a program after --"),
+        (&["container", "start", "--task", definition], "bad.json"),
+        (&["container", "start", "--lrp", "/no/such.json"], "/no/such.json"),
+        (&["container", "start", "--memory-mb", "9999999", "--", "true"], "insufficient resources"),
+    ];
+    for (words, told) in cases {
+        let (status, said, complained) = typed(&cell, words);
+        assert_eq!(status, 2, "{words:?}: {said}{complained}");
+        assert!(complained.contains(told), "{words:?}: {complained}");
+    }
+    let (status, _, complained) = typed(&cell, &["run"]);
+    assert_eq!(status, 2);
+    assert!(complained.contains("another agent is using it"), "{complained}");
+
+    // Nonsense on the socket is answered, and the agent goes on.
+    let socket = cell.folder.path().join("agent-run/agent.sock");
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    let mut answer = String::new();
+    stream.write_all(b"nonsense\n{\"start\":{}}\n\xff\xfe\n\"list\"\n").unwrap();
+    let mut lines = BufReader::new(stream);
+    for told in ["not a request", "not a request", "not a request", "containers"] {
+        answer.clear();
+        lines.read_line(&mut answer).unwrap();
+        assert!(answer.contains(told), "{answer}");
+    }
+    drop(agent);
+    let (status, _, complained) = typed(&cell, &["container", "list"]);
+    assert_eq!(status, 2);
+    assert!(complained.contains("is it running?"), "{complained}");
+    std::fs::write(cell.folder.path().join("agent.toml"), "sate_dir = \"/x\"\n").unwrap();
+    let (status, _, complained) = typed(&cell, &["run"]);
+    assert_eq!(status, 2);
+    assert!(complained.contains("sate_dir") && complained.contains("agent.toml"), "{complained}");
+    cell.open();
+}

@@ -1,0 +1,58 @@
+//! The program `volvox-agent` on the folders of a cell.
+
+use std::process::{Child, Command, Stdio};
+
+use volvox_agent::control::Client;
+
+use crate::cell::{Cell, until};
+
+/// The program, with the configuration of this cell.
+pub(crate) fn command(cell: &Cell) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_volvox-agent"));
+    command.arg("--config").arg(cell.folder.path().join("agent.toml"));
+    command
+}
+
+/// The agent as a program, on the folders of a cell.
+pub(crate) struct Agent {
+    pub(crate) child: Child,
+    socket: std::path::PathBuf,
+}
+
+impl Agent {
+    pub(crate) fn start(cell: &Cell) -> Agent {
+        let folder = cell.folder.path();
+        let config = folder.join("agent.toml");
+        let text = format!(
+            "cell_id = \"cell\"\nstate_dir = {:?}\nrun_dir = {:?}\n\
+             [capacity]\nmemory_mb = 8000\ndisk_mb = 8000\ncontainers = 80\n\
+             [network]\nbridge = \"volvoxt0\"\nsubnet = \"10.77.0.0/24\"\nhost_address = \"127.0.0.1\"\n\
+             first_port = 61000\nlast_port = 61999\n",
+            cell.config.state,
+            folder.join("agent-run"),
+        );
+        std::fs::write(&config, text).unwrap();
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(folder.join("agent.log"))
+            .unwrap();
+        let child = command(cell).arg("run").stdin(Stdio::null()).stderr(log).spawn().unwrap();
+        Agent { child, socket: folder.join("agent-run/agent.sock") }
+    }
+
+    pub(crate) fn client(&mut self) -> Client {
+        until("the agent answers", || {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "the agent has ended: {ended:?}");
+            Client::connect(&self.socket).ok()
+        })
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
