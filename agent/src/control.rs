@@ -2,14 +2,17 @@
 //! lines of JSON, one for a request, one for each answer. Only root can open it.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 use tracing::{debug, error};
 use volvox_protocol::cell::CellCapacity;
@@ -18,11 +21,14 @@ use crate::executor::driver::{CallError, Executor};
 use crate::executor::logic::{ContainerView, Wanted};
 use crate::executor::registry::{ContainerEvent, ContainerGuid};
 use crate::executor::work::{Owner, Work};
+use crate::runtime::spec::is_container_id;
 
 /// Bytes of one request: a definition with all that it may say fits.
 const REQUEST_BYTES: u64 = 8 << 20;
 /// Conversations at a time.
 const CONNECTIONS: usize = 64;
+/// How often somebody who hears of events is looked for.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long a conversation may be silent before a request is whole.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -170,6 +176,10 @@ fn start_one(executor: &Executor, start: Start) -> Result<Reply, CallError> {
         return Ok(Reply::Failed(error));
     }
     let guid = owner.container();
+    if !is_container_id(guid.as_str()) {
+        let told = format!("name {:?}: at most 63 letters, digits, _ and -", guid.as_str());
+        return Ok(Reply::Failed(told));
+    }
     let wanted = Wanted { owner, resources: work.resources() };
     if let Some((_, refusal)) = executor.reserve(vec![wanted])?.into_iter().next() {
         return Ok(Reply::Failed(refusal.to_string()));
@@ -181,10 +191,21 @@ fn start_one(executor: &Executor, start: Start) -> Result<Reply, CallError> {
 fn events(stream: &UnixStream, executor: &Executor) -> io::Result<()> {
     let Ok(events) = executor.subscribe() else { return Ok(()) };
     say(stream, &Reply::Done)?;
-    while let Ok(event) = events.recv() {
-        say(stream, &Reply::Event(event))?;
+    loop {
+        match events.recv_timeout(LOOK) {
+            Ok(event) => say(stream, &Reply::Event(event))?,
+            // Who has gone must not keep a place.
+            Err(RecvTimeoutError::Timeout) if has_hung_up(stream) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
     }
     say(stream, &Reply::Failed("fell behind, or the agent has ended: list again".to_owned()))
+}
+
+fn has_hung_up(stream: &UnixStream) -> bool {
+    let mut waiting = [PollFd::new(stream.as_fd(), PollFlags::POLLHUP)];
+    poll(&mut waiting, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
 /// The asking end.

@@ -4,6 +4,7 @@
 use std::os::unix::fs::DirBuilderExt as _;
 
 use anyhow::Context as _;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::info;
 
 use crate::config::Config;
@@ -22,6 +23,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
 
 fn open(config: &Config) -> anyhow::Result<Executor> {
     anyhow::ensure!(nix::unistd::geteuid().is_root(), "containers need root: run it as root");
+    raise_open_files(config.settings.capacity.containers)?;
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o711);
     for folder in [&config.machine.state, &config.run_dir] {
@@ -30,6 +32,20 @@ fn open(config: &Config) -> anyhow::Result<Executor> {
     let records = Records::open(&config.records()).context("open the executor's records")?;
     let machine = Machine::open(config.machine.clone())?;
     Executor::open(config.settings.clone(), records, machine).context("open the executor")
+}
+
+/// Each container takes two descriptors: the conversation with its shim, and its root.
+fn raise_open_files(containers: u32) -> anyhow::Result<()> {
+    const OTHERS: u64 = 512;
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("read the limit of open files")?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("raise the limit of open files")?;
+    let needed = u64::from(containers) * 2 + OTHERS;
+    anyhow::ensure!(
+        hard >= needed,
+        "{containers} containers need {needed} open files and this process may have {hard}: raise \
+         the limit (LimitNOFILE= in a systemd unit), or lower capacity.containers"
+    );
+    Ok(())
 }
 
 /// Removes every container of a cell, its network and its mounts. The agent must not be running.

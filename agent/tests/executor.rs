@@ -285,15 +285,17 @@ fn checks_are_made_from_outside_for_liveness_and_readiness() {
         readiness_checks,
         log_source: "HEALTH".into(),
     };
-    let flip = "sleep 1; touch /tmp/bad; sleep 1; rm /tmp/bad; sleep 600";
-    let flipping = |check_definition| LrpDefinition {
+    let flipping = |check_definition, flip| LrpDefinition {
         check_definition: Some(check_definition),
         sidecars: vec![Sidecar { action: Some(sh(flip)), ..Sidecar::default() }],
         start_timeout_ms: 20_000,
         ..lrp(web())
     };
-    let live = cell.start_lrp("live", flipping(checks(vec![tcp.clone(), http_check(100)], vec![])));
-    let ready = cell.start_lrp("ready", flipping(checks(vec![tcp], vec![http_check(100)])));
+    let both = checks(vec![tcp.clone(), http_check(100)], vec![]);
+    let live = cell.start_lrp("live", flipping(both, "sleep 1; touch /tmp/bad; sleep 600"));
+    let readiness = checks(vec![tcp], vec![http_check(100)]);
+    let flip = "sleep 1; touch /tmp/bad; sleep 5; rm /tmp/bad; sleep 600";
+    let ready = cell.start_lrp("ready", flipping(readiness, flip));
     cell.reaches(&live, ContainerState::Running);
     let reason = cell.ends(&live).failure_reason;
     assert!(reason.contains("received status code 503"), "{reason}");
@@ -320,7 +322,8 @@ fn what_goes_over_a_limit_is_told_as_such() {
     let memory = "perl -e '$x = \"y\" x (256 << 20); sleep 60'";
     let (result, _, log) = cell.task("memory", task(sh(&format!("exec {memory}"))));
     assert!(result.failure_reason.ends_with("(out of memory)"), "{result:?}\n{log}");
-    let disk = "head -c 200000000 /dev/zero > /home/vcap/big; sleep 60";
+    // By a quota the write fails, else the container is ended.
+    let disk = "head -c 200000000 /dev/zero > /home/vcap/big || exit 1; sleep 600";
     let (result, _, log) = cell.task("disk", task(sh(disk)));
     let no_space = log.contains("quota") || log.contains("No space");
     assert!(result.failure_reason.ends_with("(out of disk)") || no_space, "{result:?}\n{log}");
@@ -337,8 +340,10 @@ fn what_goes_over_a_limit_is_told_as_such() {
     let (_, _, log) = cell.task("log", quiet);
     assert!(log.contains("exceeded log rate limit (200 bytes/sec)"), "{log}");
     assert!(log.matches("APP 123").count() < 10, "{log}");
-    let stubborn = cell.start_lrp("stubborn", lrp(sh("trap '' TERM; while :; do sleep 1; done")));
+    let stubborn =
+        cell.start_lrp("stubborn", lrp(sh("trap '' TERM; echo deaf; while :; do sleep 1; done")));
     cell.reaches(&stubborn, ContainerState::Running);
+    until("it does not hear", || cell.log(&stubborn).contains("APP deaf").then_some(()));
     cell.executor().stop(stubborn.clone()).unwrap();
     assert!(cell.ends(&stubborn).stopped);
     let log = cell.log(&stubborn);
@@ -385,18 +390,24 @@ fn cached_dependencies_are_fetched_once_and_mounted_read_only() {
     let dependency = CachedDependency {
         name: "tool".into(),
         from: format!("{}/tool.tar", server.url),
-        to: "/opt/tool".into(),
+        // Where Cloud Foundry has its own; /tmp is a file system in memory otherwise.
+        to: "/tmp/tool".into(),
         cache_key: "tool".into(),
         ..CachedDependency::default()
     };
     let with = |dependency: &CachedDependency| TaskDefinition {
         cached_dependencies: vec![dependency.clone()],
-        ..task(sh("cat /opt/tool/tool; touch /opt/tool/x 2>/dev/null && echo writable; true"))
+        ..task(sh(
+            "cat /tmp/tool/tool; touch /tmp/y && echo fine; touch /tmp/tool/x 2>/dev/null && echo writable; true",
+        ))
     };
     for round in 0..2 {
         let (result, _, log) = cell.task(&format!("t{round}"), with(&dependency));
         assert!(!result.failed, "{result:?}\n{log}");
-        assert!(log.contains("from the cache") && !log.contains("writable"), "{log}");
+        assert!(
+            log.contains("from the cache") && log.contains("fine") && !log.contains("writable"),
+            "{log}"
+        );
     }
     assert!(server.count() >= 1);
     let bad = CachedDependency {

@@ -24,7 +24,7 @@ use crate::runtime::{Outcomes, Runtime, RuntimeError};
 const QUEUE: usize = 4_096;
 /// Events that may wait for a subscriber. One that falls behind further is dropped and must list.
 const EVENTS: usize = 1_024;
-/// The longest sleep; a machine that was suspended notices soon after.
+/// The longest sleep.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// Why a call did not succeed.

@@ -376,6 +376,10 @@ impl Depot {
         self.narrate(turn, &guid, Narration::Created);
         // Refused when somebody has stopped or deleted it in the meantime: it is not begun then.
         let _ = self.tell(turn, registry::Input::Created(guid.clone()));
+        if self.held.get(&guid).is_some_and(|it| it.gone) {
+            // It died before anybody knew that it was made.
+            self.gone(turn, &guid);
+        }
         self.destroy_when_quiet(turn, &guid);
     }
 

@@ -58,6 +58,10 @@ impl Connection {
         if self.outgoing.len() > BACKLOG {
             self.closed = true;
         }
+        if self.closed {
+            // So that whoever waits for this conversation hears of its end.
+            let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        }
     }
 
     /// Writes what waits, as far as the other end listens.

@@ -98,7 +98,10 @@ pub fn fetch_all(
     std::thread::scope(|scope| {
         // More threads than slots would only wait.
         for _ in 0..wanted.len().min(transfers.config().downloads.max(1)) {
-            scope.spawn(work);
+            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                // No thread is to be had: this one does it, or others that were.
+                work();
+            }
         }
     });
     if cancel.is_cancelled() {

@@ -15,6 +15,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use tracing::{debug, error, info, warn};
 use volvox_protocol::limits::RESULT_BYTES;
@@ -46,6 +47,8 @@ const MAKING: usize = 8;
 const TRANSFERRING: usize = 64;
 /// Checks at a time.
 const CHECKING: usize = 64;
+/// How often layers of downloads that nobody uses are removed.
+const SWEEP: Duration = Duration::from_secs(600);
 
 /// How a machine is to hold containers.
 #[derive(Debug, Clone)]
@@ -93,6 +96,9 @@ struct Shared {
     watch: OnceLock<Watch>,
     outcomes: OnceLock<Outcomes>,
     held: Mutex<BTreeMap<ContainerGuid, Held>>,
+    /// Those that are being taken away: nobody takes hold of them again.
+    leaving: Mutex<BTreeSet<ContainerGuid>>,
+    swept_at: Mutex<Instant>,
     cancels: Mutex<BTreeMap<(ContainerGuid, Option<StepId>), Cancel>>,
 }
 
@@ -127,6 +133,8 @@ impl Machine {
             watch: OnceLock::new(),
             outcomes: OnceLock::new(),
             held: Mutex::default(),
+            leaving: Mutex::default(),
+            swept_at: Mutex::new(Instant::now()),
             cancels: Mutex::default(),
             config,
         };
@@ -168,31 +176,40 @@ impl Machine {
     }
 
     /// Takes hold of a container after a restart.
-    fn take_hold(&self, guid: &ContainerGuid, attached: Option<&Attached>) -> Standing {
+    fn take_hold(
+        &self,
+        guid: &ContainerGuid,
+        attached: Option<&Attached>,
+    ) -> Result<Standing, ShimError> {
         let shared = &self.shared;
         let name = guid.as_str();
         let dead = || Standing::Dead { exited: shared.recorded(guid) };
-        let Some(spec) = shared.shims.spec(name) else { return dead() };
+        let Some(spec) = shared.shims.spec(name) else { return Ok(dead()) };
         lock(&shared.ids).found(spec.first_id);
         let status = shared.shims.attach(name).and_then(|mut shim| Ok((shim.status()?, shim)));
         let (status, shim) = match status {
             Ok(found) => found,
+            // It is our own trouble, not the container's.
+            Err(error @ ShimError::Io { .. }) => return Err(error),
             Err(error) => {
                 warn!(container = %guid, %error, "a container has died while no agent ran");
-                return dead();
+                return Ok(dead());
             }
         };
         if attached.is_none() || status.init == 0 {
             warn!(container = %guid, "a container has lost its network or its first process");
-            return dead();
+            return Ok(dead());
         }
         let held = shared.hold(guid, shim, &spec, shared.layers_of(&spec));
         if let Err(error) = held {
             warn!(container = %guid, %error, "a container cannot be held");
-            return dead();
+            return Ok(dead());
         }
         let exited = status.exited.into_iter().map(|exit| (exit.id, ended(exit)));
-        Standing::Alive { running: status.running.into_iter().collect(), exited: exited.collect() }
+        Ok(Standing::Alive {
+            running: status.running.into_iter().collect(),
+            exited: exited.collect(),
+        })
     }
 }
 
@@ -222,15 +239,21 @@ impl Runtime for Machine {
             match known.iter().find(|guid| guid.as_str() == name) {
                 Some(guid) => {
                     let attached = recovered.attached.get(&name);
-                    standings.insert(guid.clone(), self.take_hold(guid, attached));
+                    let standing = self
+                        .take_hold(guid, attached)
+                        .map_err(RuntimeError::doing("take hold of containers"))?;
+                    standings.insert(guid.clone(), standing);
                 }
-                None => self.shared.remove_unknown(&name),
+                None => {
+                    if let Some(spec) = self.shared.shims.spec(&name) {
+                        lock(&self.shared.ids).found(spec.first_id);
+                    }
+                    self.shared.remove_unknown(&name);
+                }
             }
         }
-        let unused = self.shared.transfers.layers().remove_unused();
-        let unused = unused.map_err(RuntimeError::doing("remove unused layers"))?;
-        let (known, found) = (known.len(), standings.len());
-        info!(known, found, unused_layers = unused, "containers found");
+        self.shared.sweep();
+        info!(known = known.len(), found = standings.len(), "containers found");
         Ok(standings)
     }
 
@@ -240,7 +263,8 @@ impl Runtime for Machine {
             Deed::Make(plan) => {
                 let cancel = shared.cancel_for(&guid, None);
                 self.making.run(move || {
-                    let outcome = match make::make(&shared, &guid, &plan, &cancel) {
+                    let made = guarded(|| make::make(&shared, &guid, &plan, &cancel));
+                    let outcome = match made.unwrap_or_else(Err) {
                         Ok(facts) => Input::Made(guid.clone(), facts),
                         Err(reason) => Input::NotMade(guid.clone(), reason),
                     };
@@ -248,9 +272,10 @@ impl Runtime for Machine {
                     shared.tell(outcome);
                 });
             }
-            Deed::Abandon => shared.cancel(&guid, None),
+            Deed::Abandon => drop(shared.cancel(&guid, None)),
             Deed::Destroy => self.making.run(move || {
-                let outcome = match make::destroy(&shared, &guid) {
+                let destroyed = guarded(|| make::destroy(&shared, &guid));
+                let outcome = match destroyed.unwrap_or_else(Err) {
                     Ok(()) => Input::Destroyed(guid),
                     Err(reason) => Input::DestroyFailed(guid, reason),
                 };
@@ -258,7 +283,11 @@ impl Runtime for Machine {
             }),
             Deed::Spawn(order) => {
                 let step = order.step;
-                shared.watch().start_process(&guid, step, &Request::Run(process(*order)));
+                if !shared.watch().start_process(&guid, step, &Request::Run(process(*order))) {
+                    let error = "the container's shim was lost".to_owned();
+                    // Not from this thread, which empties the queue that it would wait for.
+                    self.making.run(move || shared.hear(Heard::NotStarted(guid, step, error)));
+                }
             }
             Deed::Signal(step, signal) => {
                 let signal = match signal {
@@ -279,27 +308,35 @@ impl Runtime for Machine {
                     transfer::upload(&action, transfers, files, cancel)
                 });
             }
-            Deed::CancelTransfer(step) => shared.cancel_transfer(&guid, step),
+            Deed::CancelTransfer(step) => {
+                // One that runs tells its own end; of one that is not known it is told here.
+                if !shared.cancel(&guid, Some(step)) {
+                    let result = Err(TransferFailure::Fetch);
+                    let input = steps::Input::TransferDone { step, result };
+                    self.making.run(move || shared.tell(Input::Step(guid, input)));
+                }
+            }
             Deed::Check { step, check, timeout } => {
                 let cancel = shared.cancel_for(&guid, Some(step));
                 self.checking.run(move || {
-                    let outcome = match shared.address(&guid) {
+                    let outcome = guarded(|| match shared.address(&guid) {
                         Some(address) => check::check(&check, address, timeout, &cancel),
                         None => CheckOutcome::CouldNotRun("the container is gone".to_owned()),
-                    };
+                    });
+                    let outcome = outcome.unwrap_or_else(CheckOutcome::CouldNotRun);
                     shared.done(&guid, Some(step));
                     let input = steps::Input::CheckResult { step, outcome };
                     shared.tell(Input::Step(guid, input));
                 });
             }
-            Deed::CancelCheck(step) => shared.cancel(&guid, Some(step)),
+            Deed::CancelCheck(step) => drop(shared.cancel(&guid, Some(step))),
             Deed::ReadResult(path) => self.transferring.run(move || {
-                let read = match shared.files(&guid) {
+                let read = guarded(|| match shared.files(&guid) {
                     Some(files) => transfer::result_file(&files, &path, RESULT_BYTES)
                         .map_err(|error| error.to_string()),
                     None => Err("the container is gone".to_owned()),
-                };
-                shared.tell(Input::ResultRead(guid, read));
+                });
+                shared.tell(Input::ResultRead(guid, read.unwrap_or_else(Err)));
             }),
         }
     }
@@ -321,10 +358,11 @@ impl Machine {
         let shared = Arc::clone(&self.shared);
         let cancel = shared.cancel_for(&guid, Some(step));
         self.transferring.run(move || {
-            let result = match shared.files(&guid) {
+            let result = guarded(|| match shared.files(&guid) {
                 Some(files) => work(&shared.transfers, &files, &cancel),
                 None => Err(TransferFailure::Copy("the container is gone".to_owned())),
-            };
+            });
+            let result = result.unwrap_or_else(|error| Err(TransferFailure::Copy(error)));
             shared.done(&guid, Some(step));
             shared.tell(Input::Step(guid, steps::Input::TransferDone { step, result }));
         });
@@ -360,6 +398,9 @@ impl Shared {
     /// A shim does not answer. It may have died; it may have cut us off, and then we come back. No
     /// exit is missed: those that we have not heard are in its status, or on the disk.
     fn lost(&self, guid: &ContainerGuid, asked: Vec<StepId>) {
+        if lock(&self.leaving).contains(guid) {
+            return;
+        }
         let again =
             self.shims.attach(guid.as_str()).and_then(|mut shim| Ok((shim.status()?, shim)));
         let (running, exited, shim) = match again {
@@ -425,7 +466,13 @@ impl Shared {
         if shim.status()?.init != init || init == 0 {
             return Err(gone(io::Error::other("its first process is gone")));
         }
-        lock(&self.held).insert(guid.clone(), Held { files: Arc::new(files), _holds: holds });
+        let held = Held { files: Arc::new(files), _holds: holds };
+        // Whoever takes it away says so first, and lets go of it then: one of the two sees the other.
+        lock(&self.held).insert(guid.clone(), held);
+        if lock(&self.leaving).contains(guid) {
+            lock(&self.held).remove(guid);
+            return Err(gone(io::Error::other("it is being taken away")));
+        }
         let (connection, exits) = shim.into_connection();
         self.watch().hold(guid, connection).map_err(gone)?;
         for exit in exits {
@@ -442,6 +489,23 @@ impl Shared {
 
     fn log(&self, guid: &ContainerGuid, line: LogLine) {
         self.watch().ask(guid, &Request::Log(line));
+    }
+
+    /// Removes layers of downloads that no container has mounted any more.
+    fn sweep(&self) {
+        *lock(&self.swept_at) = Instant::now();
+        match self.transfers.layers().remove_unused() {
+            Ok(0) => {}
+            Ok(layers) => info!(layers, "removed unused layers"),
+            Err(error) => warn!(%error, "unused layers cannot be removed"),
+        }
+    }
+
+    fn sweep_if_due(&self) {
+        let is_due = lock(&self.swept_at).elapsed() > SWEEP;
+        if is_due {
+            self.sweep();
+        }
     }
 
     fn release(&self, guid: &ContainerGuid) {
@@ -502,29 +566,24 @@ impl Shared {
         cancel
     }
 
-    fn cancel(&self, guid: &ContainerGuid, step: Option<StepId>) {
+    /// Cancels what is under way. False when nothing is.
+    fn cancel(&self, guid: &ContainerGuid, step: Option<StepId>) -> bool {
         let known = lock(&self.cancels).get(&(guid.clone(), step)).cloned();
-        if let Some(cancel) = known {
+        if let Some(cancel) = &known {
             cancel.cancel();
         }
+        known.is_some()
     }
 
     fn done(&self, guid: &ContainerGuid, step: Option<StepId>) {
         lock(&self.cancels).remove(&(guid.clone(), step));
     }
+}
 
-    /// The transfer tells its own end; one that is not known has to be told of here.
-    fn cancel_transfer(&self, guid: &ContainerGuid, step: StepId) {
-        let known = lock(&self.cancels).get(&(guid.clone(), Some(step))).cloned();
-        match known {
-            Some(cancel) => cancel.cancel(),
-            None => {
-                let result = Err(TransferFailure::Fetch);
-                let input = steps::Input::TransferDone { step, result };
-                self.tell(Input::Step(guid.clone(), input));
-            }
-        }
-    }
+/// Whoever waits for an outcome gets one, even when we have made a mistake.
+fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work))
+        .map_err(|_| "an internal error; the agent's log has the details".to_owned())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -85,7 +86,10 @@ impl Shims {
             return Err(ShimError::Create { id: spec.id.clone(), reason });
         }
         let folder = self.folder(&spec.id);
-        std::fs::create_dir_all(&self.folder).map_err(doing("make the containers' folder"))?;
+        // What containers write, setuid programs too, is for nobody else on the machine.
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(&self.folder).map_err(doing("make the containers' folder"))?;
         std::fs::create_dir(&folder).map_err(doing(format!("make {}", folder.display())))?;
         let made = self.start(spec, &folder);
         if made.is_err() {
@@ -118,7 +122,13 @@ impl Shims {
 
     /// Talks to the shim of a container that is there.
     pub fn attach(&self, id: &str) -> Result<Shim, ShimError> {
-        let gone = |source| ShimError::Gone { id: id.to_owned(), source };
+        // Want of descriptors or memory is our own trouble: it says nothing of the shim.
+        let gone = |source: io::Error| match source.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
+                ShimError::Io { doing: format!("reach the shim of {id}"), source }
+            }
+            Some(_) | None => ShimError::Gone { id: id.to_owned(), source },
+        };
         // A socket's path may have no more than a hundred bytes; through the folder it is short.
         let folder = std::fs::File::open(self.folder(id)).map_err(gone)?;
         let path = format!("/proc/self/fd/{}/{SOCKET}", std::os::fd::AsRawFd::as_raw_fd(&folder));

@@ -4,7 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use libc::{
@@ -170,6 +170,9 @@ fn place(
     owner: u32,
     notes: &mut Vec<String>,
 ) -> io::Result<()> {
+    if ["/dev", "/proc", "/sys"].iter().any(|ours| bind.target.starts_with(ours)) {
+        return Err(io::Error::other("the kernel's file systems are mounted there"));
+    }
     let taken = match bind.access {
         Access::ReadOnly => READ_ONLY | NO_SUID | NO_DEVICES,
         Access::ReadWrite => NO_SUID | NO_DEVICES,
@@ -237,7 +240,7 @@ pub(crate) fn enter(root: &Path) -> io::Result<()> {
 
 /// In the container's namespaces and as its root, in the new root: what the kernel provides, then
 /// the pivot, then what must not be seen.
-pub(crate) fn furnish() -> io::Result<()> {
+pub(crate) fn furnish(binds: &[Bind]) -> io::Result<()> {
     let quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC;
     for name in ["proc", "sys", "dev", "tmp"] {
         real_folder(name)?;
@@ -258,7 +261,12 @@ pub(crate) fn furnish() -> io::Result<()> {
     kernel_fs("devpts", "dev/pts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620")?;
     kernel_fs("tmpfs", "dev/shm", quiet, "mode=1777,size=64m,nr_inodes=4096")?;
     kernel_fs("mqueue", "dev/mqueue", quiet, "")?;
-    kernel_fs("tmpfs", "tmp", MS_NOSUID | MS_NODEV, "mode=1777,nr_inodes=65536")?;
+    if binds.iter().any(|bind| bind.target.starts_with("/tmp")) {
+        // A fresh one would hide what is bound below.
+        std::fs::set_permissions("tmp", std::fs::Permissions::from_mode(0o1777))?;
+    } else {
+        kernel_fs("tmpfs", "tmp", MS_NOSUID | MS_NODEV, "mode=1777,nr_inodes=65536")?;
+    }
     for (target, link) in [
         ("pts/ptmx", "dev/ptmx"),
         ("/proc/self/fd", "dev/fd"),

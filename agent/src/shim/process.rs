@@ -32,6 +32,8 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// short and the container has the smallest share of them. Somebody in the container may stop it on
 /// the way, and the shim does nothing else meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Open files of a process that asks for no number; it may ask the kernel for more by itself.
+const DEFAULT_FILES: u64 = 1_024;
 /// Of the container's own files no more than this is read.
 const USER_FILE_BYTES: u64 = 1 << 20;
 
@@ -124,8 +126,10 @@ fn prepare(
         sys::put_in_place(stream.as_fd(), number)?;
     }
     sys::default_signals();
-    if let Some(limit) = spec.nofile {
-        sys::limit_files(limit)?;
+    match spec.nofile {
+        Some(limit) => sys::limit_files(limit)?,
+        // Not the agent's own, which has been raised. Some programs count their files with `select`.
+        None => sys::expect_files(DEFAULT_FILES)?,
     }
     for capability in (0..64).filter(|it| capabilities & (1 << it) == 0) {
         // The kernel does not know all 64: those it does not know cannot be had.

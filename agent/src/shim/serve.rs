@@ -26,6 +26,8 @@ use crate::runtime::spec::{
 
 /// Who may be connected at once: an agent, its successor while it is replaced, and terminals.
 const CLIENTS: usize = 16;
+/// Of these, kept from terminals: an agent that comes back must find a place.
+const AGENTS: usize = 4;
 /// Bytes that wait for a client before its terminals are no longer read.
 const BEHIND: usize = 64 << 10;
 /// How long the processes of a container may take to die when they are killed.
@@ -372,6 +374,8 @@ impl Shim {
             Some(format!("there is a process {} already", spec.id))
         } else if self.running.len() >= RUNNING {
             Some(format!("{RUNNING} processes are running, the limit"))
+        } else if spec.terminal.is_some() && self.clients.len() > CLIENTS - AGENTS {
+            Some(format!("{} are connected; the other places are for agents", self.clients.len()))
         } else if known >= PROCESSES {
             let ended = self.exits.kept().len();
             Some(format!(
@@ -443,7 +447,9 @@ impl Shim {
         self.container.cgroup.destroy()?;
         self.reap();
         mounts::remove(Path::new("."))?;
-        self.container.disk.clear()
+        // A quota that cannot be lifted is set anew by the next container with these ids.
+        let _ = self.container.disk.clear();
+        Ok(())
     }
 }
 

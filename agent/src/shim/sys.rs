@@ -207,6 +207,18 @@ pub(crate) fn limit_files(limit: u64) -> io::Result<()> {
     check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }.into()).map(drop)
 }
 
+/// Limits the open files of this process to what the kernel lets it have, and to this number as long
+/// as it does not ask for more.
+pub(crate) fn expect_files(number: u64) -> io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit lives through both calls.
+    unsafe {
+        check(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit).into())?;
+        limit.rlim_cur = number.min(limit.rlim_max);
+        check(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit).into()).map(drop)
+    }
+}
+
 /// Begins a session: signals to the group reach what the process starts, and no terminal is ours.
 pub(crate) fn begin_session() -> io::Result<()> {
     // SAFETY: no memory is involved.

@@ -132,6 +132,13 @@ impl Depot {
             Standing::Alive { running, exited } => (running, exited, true),
             Standing::Dead { exited } => (BTreeSet::new(), exited, false),
         };
+        if is_alive {
+            // Written down as taken in, or a person's, who has gone.
+            let is_known = |id: &&u32| processes.iter().any(|step| step.0 == **id);
+            for id in exited.keys().filter(|id| !is_known(id)) {
+                turn.perform(guid, Deed::ForgetExit(*id));
+            }
+        }
         for step in processes {
             let exit = exited.get(&step.0).cloned();
             if exit.is_some() || running.contains(&step.0) {

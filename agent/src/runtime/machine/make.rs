@@ -23,7 +23,7 @@ use crate::runtime::deed::LogLine;
 use crate::runtime::dependency::{Dependencies, DependencyLine};
 use crate::runtime::net::Attached;
 use crate::runtime::shim::{Shim, ShimError};
-use crate::runtime::spec::{Access, Bind, ContainerSpec, Limits, LogLimits};
+use crate::runtime::spec::{Access, Bind, ContainerSpec, Limits, LogLimits, is_container_id};
 use crate::runtime::{dependency, image_mount, privilege};
 
 /// Where mounted files appear in a container.
@@ -52,6 +52,9 @@ fn build(
     cancel: &Cancel,
 ) -> Result<NetworkFacts, String> {
     let failed = |error: &dyn std::fmt::Display| format!("failed to create container: {error}");
+    if !is_container_id(guid.as_str()) {
+        return Err(failed(&format!("{:?} is no name for a container", guid.as_str())));
+    }
     privilege::allow(plan.privileged, shared.config.allow_privileged)
         .map_err(|error| failed(&error))?;
     if let Some(driver) = plan.volume_drivers.first() {
@@ -85,8 +88,10 @@ fn build(
         cgroup: shared.cgroups.clone(),
     };
     let mut shim = shared.shims.create(&spec).map_err(|error| {
-        // Nobody else will know of it: what was taken is given back with what was made.
-        shared.give_back_ids(first_id);
+        // What could not be cleared has its ids still; whoever clears it gives them back.
+        if shared.shims.spec(&spec.id).is_none() {
+            shared.give_back_ids(first_id);
+        }
         failed(&error)
     })?;
     let facts = connect(shared, guid, plan, &mut shim).map_err(|error| failed(&error))?;
@@ -153,6 +158,10 @@ fn mounted_files(folder: &Path, files: &[MountedFile]) -> io::Result<Option<Bind
     if files.is_empty() {
         return Ok(None);
     }
+    // For nobody else on the machine; in the container its own mode counts.
+    if let Some(all) = folder.parent() {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(all)?;
+    }
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o755);
     for file in files {
@@ -188,6 +197,10 @@ fn connect(
 ) -> Result<NetworkFacts, Box<dyn std::error::Error>> {
     let init = shim.status()?.init;
     let namespace = File::open(format!("/proc/{init}/ns/net"))?;
+    // The number may have been given to another process before it was opened.
+    if init == 0 || shim.status()?.init != init {
+        return Err("its first process is gone".into());
+    }
     let attached = lock(&shared.network).attach(
         guid.as_str(),
         namespace.as_fd(),
@@ -216,6 +229,18 @@ pub(super) fn facts(host: IpAddr, attached: &Attached) -> NetworkFacts {
 /// Takes a container away, whatever there is of it. Nothing is left, or an error says what is; then
 /// it may be tried again.
 pub(super) fn destroy(shared: &Shared, guid: &ContainerGuid) -> Result<(), String> {
+    if !is_container_id(guid.as_str()) {
+        // Nothing can have been made under such a name.
+        return Ok(());
+    }
+    lock(&shared.leaving).insert(guid.clone());
+    let destroyed = take_away(shared, guid);
+    lock(&shared.leaving).remove(guid);
+    shared.sweep_if_due();
+    destroyed
+}
+
+fn take_away(shared: &Shared, guid: &ContainerGuid) -> Result<(), String> {
     shared.release(guid);
     let first_id = shared.shims.spec(guid.as_str()).map(|spec| spec.first_id);
     let ended = match shared.shims.attach(guid.as_str()) {
@@ -228,15 +253,14 @@ pub(super) fn destroy(shared: &Shared, guid: &ContainerGuid) -> Result<(), Strin
         Err(error) => return Err(error.to_string()),
     }
     shared.shims.clear(guid.as_str()).map_err(|error| error.to_string())?;
+    if let Some(first_id) = first_id {
+        shared.give_back_ids(first_id);
+    }
     let mut network = lock(&shared.network);
     network.detach(guid.as_str()).map_err(|error| error.to_string())?;
     drop(network);
     match std::fs::remove_dir_all(shared.files_of(guid)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.to_string()),
-        Ok(()) | Err(_) => {}
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.to_string()),
+        Ok(()) | Err(_) => Ok(()),
     }
-    if let Some(first_id) = first_id {
-        shared.give_back_ids(first_id);
-    }
-    Ok(())
 }

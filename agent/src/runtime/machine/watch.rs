@@ -106,9 +106,16 @@ impl Watch {
         self.drop_talk(&mut self.lock(), guid);
     }
 
-    /// Asks for a process. The answer is heard later, or that the conversation was lost.
-    pub(crate) fn start_process(&self, guid: &ContainerGuid, step: StepId, request: &Request) {
-        self.send(guid, Asked::Start(step), request);
+    /// Asks for a process. The answer is heard later, or that the conversation was lost. False when
+    /// there is none: then nothing will be heard.
+    #[must_use]
+    pub(crate) fn start_process(
+        &self,
+        guid: &ContainerGuid,
+        step: StepId,
+        request: &Request,
+    ) -> bool {
+        self.send(guid, Asked::Start(step), request)
     }
 
     /// Asks for something whose answer does not matter.
@@ -116,16 +123,17 @@ impl Watch {
         self.send(guid, Asked::Other, request);
     }
 
-    fn send(&self, guid: &ContainerGuid, asked: Asked, request: &Request) {
+    fn send(&self, guid: &ContainerGuid, asked: Asked, request: &Request) -> bool {
         let mut state = self.lock();
         let Some(token) = state.of.get(guid).copied() else {
-            // It was lost, which the executor has heard or is about to.
-            return debug!(container = %guid, ?asked, "no shim to ask");
+            debug!(container = %guid, ?asked, "no shim to ask");
+            return false;
         };
-        let Some(talk) = state.talks.get_mut(&token) else { return };
+        let Some(talk) = state.talks.get_mut(&token) else { return false };
         talk.asked.push_back(asked);
         talk.connection.send(request);
         self.renew(token, talk);
+        true
     }
 
     /// Has the kernel tell us of what we wait for now.
