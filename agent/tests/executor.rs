@@ -294,7 +294,7 @@ fn checks_are_made_from_outside_for_liveness_and_readiness() {
     let both = checks(vec![tcp.clone(), http_check(100)], vec![]);
     let live = cell.start_lrp("live", flipping(both, "sleep 1; touch /tmp/bad; sleep 600"));
     let readiness = checks(vec![tcp], vec![http_check(100)]);
-    let flip = "sleep 1; touch /tmp/bad; sleep 5; rm /tmp/bad; sleep 600";
+    let flip = "while :; do sleep 2; touch /tmp/bad; sleep 2; rm /tmp/bad; done";
     let ready = cell.start_lrp("ready", flipping(readiness, flip));
     cell.reaches(&live, ContainerState::Running);
     let reason = cell.ends(&live).failure_reason;
