@@ -190,6 +190,7 @@ fn only_the_devices_that_programs_expect_can_be_opened() {
         let output = join(&cgroup, script).arg("sh").arg(&node).output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
         cgroup.destroy().unwrap();
+        hierarchy.remove_parent();
         assert_eq!(said, "done\n", "{hierarchy:?}");
     }
 }
@@ -219,6 +220,7 @@ fn destroying_a_cgroup_ends_everything_in_it_and_nothing_else() {
         spared.destroy().unwrap();
         other.wait().unwrap();
         doomed.destroy().unwrap();
+        hierarchy.remove_parent();
     }
 }
 
