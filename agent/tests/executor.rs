@@ -420,6 +420,12 @@ fn cached_dependencies_are_fetched_once_and_mounted_read_only() {
     assert!(result.retryable);
 }
 
+/// Whether the kernel can mount an image of squashfs.
+fn loops_are_there() -> bool {
+    let kinds = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    kinds.contains("squashfs") && std::path::Path::new("/dev/loop-control").exists()
+}
+
 #[test]
 fn root_file_systems_are_those_of_the_cell() {
     let name = "root_file_systems_are_those_of_the_cell";
@@ -427,9 +433,22 @@ fn root_file_systems_are_those_of_the_cell() {
     let source = tempfile::tempdir().unwrap();
     let path = source.path().join("root.tar");
     std::fs::write(&path, archive).unwrap();
+    let folder = source.path().join("folder");
+    std::fs::create_dir_all(folder.join("etc")).unwrap();
+    std::fs::write(folder.join("etc/passwd"), "vcap:x:2000:2000::/:/bin/sh\n").unwrap();
+    let image = source.path().join("image");
+    let made = std::process::Command::new("mksquashfs")
+        .args([&folder, &image])
+        .args(["-quiet", "-no-progress"])
+        .output();
+    let has_image = made.is_ok_and(|it| it.status.success()) && loops_are_there();
     let with = |config: &mut volvox_agent::runtime::machine::MachineConfig, _: &mut _| {
-        let found = Preloaded::detect(&path).unwrap();
-        config.rootfs.preloaded.insert("small".to_owned(), found);
+        for (name, path) in [("small", &path), ("folder", &folder), ("image", &image)] {
+            if path.exists() {
+                let found = Preloaded::detect(path).unwrap();
+                config.rootfs.preloaded.insert(name.to_owned(), found);
+            }
+        }
     };
     let Some(cell) = Cell::with(name, with) else { return };
     let root = |rootfs: &str| TaskDefinition { rootfs: rootfs.into(), ..task(sh("true")) };
@@ -438,6 +457,17 @@ fn root_file_systems_are_those_of_the_cell() {
     // There is hardly anything in it: that it was made and looked into is enough.
     let (result, _, _) = cell.task("small", root("preloaded:small"));
     assert!(result.failure_reason.contains("no user \"vcap\""), "{result:?}");
+    // These two have a user, and no program either.
+    let (result, _, _) = cell.task("folder", root("preloaded:folder"));
+    assert!(result.failure_reason.contains("run /bin/sh"), "{result:?}");
+    if has_image {
+        for round in 0..2 {
+            let (result, _, _) = cell.task(&format!("image{round}"), root("preloaded:image"));
+            assert!(result.failure_reason.contains("run /bin/sh"), "{result:?}");
+        }
+    } else {
+        cell::skip(name, "of it the image: no mksquashfs, or no squashfs or loop device here");
+    }
     for (nth, rootfs) in ["preloaded:none", "docker:///x"].into_iter().enumerate() {
         let (result, _, _) = cell.task(&format!("bad{nth}"), root(rootfs));
         assert!(result.failure_reason.starts_with("failed to create container:"), "{result:?}");

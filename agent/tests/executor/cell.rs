@@ -34,6 +34,16 @@ use volvox_protocol::task::TaskDefinition;
 /// How long anything may take before a test has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Says that a test, or a part of it, could not run here, and why.
+pub(crate) fn skip(name: &str, why: &str) {
+    let line = format!("SKIPPED {name}: {why}");
+    eprintln!("{line}");
+    if let Some(path) = std::env::var_os("VOLVOX_SKIPPED") {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        writeln!(file.unwrap(), "{line}").unwrap();
+    }
+}
+
 /// Waits for something to become true, not for ever.
 pub(crate) fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
@@ -65,12 +75,7 @@ impl Cell {
         change: impl FnOnce(&mut MachineConfig, &mut Settings),
     ) -> Option<Cell> {
         if !nix::unistd::geteuid().is_root() {
-            let line = format!("SKIPPED {name}: containers need root");
-            eprintln!("{line}");
-            if let Some(path) = std::env::var_os("VOLVOX_SKIPPED") {
-                let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-                writeln!(file.unwrap(), "{line}").unwrap();
-            }
+            skip(name, "containers need root");
             return None;
         }
         // Threads and programs that are started from here on are in this network too.
@@ -207,7 +212,9 @@ impl Cell {
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let mut left = Vec::new();
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        left.extend(mounts.lines().filter(|it| it.contains(&self.prefix)).map(str::to_owned));
+        // Images are mounted for as long as the cell is there.
+        let ours = mounts.lines().filter(|it| it.contains(&self.prefix));
+        left.extend(ours.filter(|it| !it.contains("/layers/mounts/")).map(str::to_owned));
         for tree in std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
             let ours = std::fs::read_dir(tree.path().join("volvox")).into_iter().flatten();
             let names = ours.flatten().map(|it| it.path().display().to_string());
@@ -246,6 +253,8 @@ impl Drop for Cell {
         until("nothing is left", || self.leftovers().is_empty().then_some(()));
         self.executor = None;
         Machine::remove(self.config.clone()).unwrap();
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(&self.prefix), "a mount is left:\n{mounts}");
     }
 }
 
