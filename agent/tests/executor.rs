@@ -11,6 +11,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use volvox_agent::executor::driver::CallError;
+use volvox_agent::executor::registry::ContainerGuid;
 use volvox_agent::image::rootfs::Preloaded;
 use volvox_protocol::action::*;
 use volvox_protocol::container::ContainerState;
@@ -285,27 +286,35 @@ fn checks_are_made_from_outside_for_liveness_and_readiness() {
         readiness_checks,
         log_source: "HEALTH".into(),
     };
-    let flipping = |check_definition, flip| LrpDefinition {
+    let checked = |check_definition| LrpDefinition {
         check_definition: Some(check_definition),
-        sidecars: vec![Sidecar { action: Some(sh(flip)), ..Sidecar::default() }],
         start_timeout_ms: 20_000,
         ..lrp(web())
     };
+    // What the server looks at, from outside.
+    let bad = |guid: &ContainerGuid| {
+        let root = std::path::PathBuf::from(format!("/proc/{}/root", cell.pids(guid).0));
+        root.join("tmp/bad")
+    };
     let both = checks(vec![tcp.clone(), http_check(100)], vec![]);
-    let live = cell.start_lrp("live", flipping(both, "sleep 1; touch /tmp/bad; sleep 600"));
-    let readiness = checks(vec![tcp], vec![http_check(100)]);
-    let flip = "while :; do sleep 2; touch /tmp/bad; sleep 2; rm /tmp/bad; done";
-    let ready = cell.start_lrp("ready", flipping(readiness, flip));
+    let live = cell.start_lrp("live", checked(both));
+    let ready = cell.start_lrp("ready", checked(checks(vec![tcp], vec![http_check(100)])));
     cell.reaches(&live, ContainerState::Running);
+    std::fs::write(bad(&live), "").unwrap();
     let reason = cell.ends(&live).failure_reason;
     assert!(reason.contains("received status code 503"), "{reason}");
-    for wanted in [true, false, true] {
+    let becomes = |wanted: bool| {
         until(&format!("routable is {wanted}"), || {
             let view = cell.view(&ready).container;
             assert_ne!(view.state, ContainerState::Completed, "{:?}", view.result);
             (view.routable == wanted).then_some(())
         });
-    }
+    };
+    becomes(true);
+    std::fs::write(bad(&ready), "").unwrap();
+    becomes(false);
+    std::fs::remove_file(bad(&ready)).unwrap();
+    becomes(true);
     let dead = LrpDefinition {
         check_definition: Some(checks(vec![http_check(100)], vec![])),
         start_timeout_ms: 300,
