@@ -103,6 +103,10 @@ fn every_action_succeeds_and_fails_as_told() {
         Action::Download(Box::new(download(&server.url, "/home/vcap/got"))),
         sh("test \"$(cat /home/vcap/got/hello.txt)\" = hello && test -O /home/vcap/got/hello.txt"),
     ]);
+    let into_tmp = serial(vec![
+        Action::Download(Box::new(download(&server.url, "/tmp/app"))),
+        sh("test \"$(cat /tmp/app/hello.txt)\" = hello && touch /tmp/app/more /tmp/mine"),
+    ]);
     let wrong = DownloadAction {
         checksum_algorithm: "sha256".into(),
         checksum_value: "00".repeat(32),
@@ -139,7 +143,7 @@ fn every_action_succeeds_and_fails_as_told() {
             ],
         )
     };
-    let none: [(&str, Action, &str, &str); 16] = [
+    let none: [(&str, Action, &str, &str); 17] = [
         ("run", sh("echo out; echo err >&2"), "", "APP out"),
         ("exit", sh("exit 3"), "APP: Exited with status 3", "APP Exit status 3"),
         ("signal", sh("kill -9 $$"), "APP: Exited with status 137", ""),
@@ -178,6 +182,7 @@ fn every_action_succeeds_and_fails_as_told() {
             "P went wrong: APP: Exited with status 7",
         ),
         ("download", fetched, "", "Downloaded thing"),
+        ("download into /tmp", into_tmp, "", "Downloaded thing"),
         ("checksum", Action::Download(Box::new(wrong)), "Downloading thing failed", ""),
         ("upload", uploaded, "", "Uploaded report"),
         ("nothing to send", Action::Upload(Box::new(upload)), "for report", ""),

@@ -120,7 +120,7 @@ fn settle_in(spec: &ContainerSpec, root: &Path) -> io::Result<()> {
     sys::unshare(sys::LATER_NAMESPACES)?;
     mounts::enter(root)?;
     sys::become_user(0, 0, &[])?;
-    mounts::furnish(&spec.binds)?;
+    mounts::furnish()?;
     sys::set_host_name(&spec.id)?;
     // It must not outlive the shim, be looked into, or be able to do anything.
     sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)?;

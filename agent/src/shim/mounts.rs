@@ -4,7 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use libc::{
@@ -102,6 +102,7 @@ pub(crate) fn prepare(
     );
     sys::mount(Path::new("overlay"), &path, "overlay", MS_NODEV, options.as_bytes())?;
     let root = File::open(&path)?;
+    fresh_tmp(&root, owner)?;
     for bind in &spec.binds {
         place(&root, bind, users, owner, &mut notes).map_err(|error| {
             let from = bind.source.display();
@@ -109,6 +110,18 @@ pub(crate) fn prepare(
         })?;
     }
     Ok(Prepared { disk, notes })
+}
+
+/// A /tmp in memory. It is the host's root that mounts it, and before the binds, which may lie in it:
+/// the agent downloads into it, and in a file system that a container has mounted nobody can make a
+/// file who has no id there.
+fn fresh_tmp(root: &File, owner: u32) -> io::Result<()> {
+    let place = folder_below(root.as_fd(), Path::new("tmp"), owner)
+        .map_err(|_| io::Error::other("/tmp of the root file system is no folder"))?;
+    let options = format!("mode=1777,nr_inodes=65536,uid={owner},gid={owner}");
+    let place = by_descriptor(place.as_fd());
+    let flags = MS_NOSUID | MS_NODEV;
+    sys::mount(Path::new("tmpfs"), Path::new(&place), "tmpfs", flags, options.as_bytes())
 }
 
 /// Undoes [`prepare`]: below the overlay lie its layers, one over the other.
@@ -240,9 +253,9 @@ pub(crate) fn enter(root: &Path) -> io::Result<()> {
 
 /// In the container's namespaces and as its root, in the new root: what the kernel provides, then
 /// the pivot, then what must not be seen.
-pub(crate) fn furnish(binds: &[Bind]) -> io::Result<()> {
+pub(crate) fn furnish() -> io::Result<()> {
     let quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC;
-    for name in ["proc", "sys", "dev", "tmp"] {
+    for name in ["proc", "sys", "dev"] {
         real_folder(name)?;
     }
     // While the host's own are still in sight: the kernel lets nobody see more than before.
@@ -261,12 +274,6 @@ pub(crate) fn furnish(binds: &[Bind]) -> io::Result<()> {
     kernel_fs("devpts", "dev/pts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620")?;
     kernel_fs("tmpfs", "dev/shm", quiet, "mode=1777,size=64m,nr_inodes=4096")?;
     kernel_fs("mqueue", "dev/mqueue", quiet, "")?;
-    if binds.iter().any(|bind| bind.target.starts_with("/tmp")) {
-        // A fresh one would hide what is bound below.
-        std::fs::set_permissions("tmp", std::fs::Permissions::from_mode(0o1777))?;
-    } else {
-        kernel_fs("tmpfs", "tmp", MS_NOSUID | MS_NODEV, "mode=1777,nr_inodes=65536")?;
-    }
     for (target, link) in [
         ("pts/ptmx", "dev/ptmx"),
         ("/proc/self/fd", "dev/fd"),
