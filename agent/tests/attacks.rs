@@ -33,5 +33,6 @@ mod cell;
 mod compare;
 #[path = "attacks/probe.rs"]
 mod probe;
+mod stage;
 #[path = "attacks/ways_in.rs"]
 mod ways_in;

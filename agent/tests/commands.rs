@@ -6,6 +6,7 @@
 mod cell;
 #[path = "executor/program.rs"]
 mod program;
+mod stage;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;

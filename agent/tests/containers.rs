@@ -2,6 +2,8 @@
 //! left afterwards. Needs root.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod stage;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,21 +15,10 @@ use volvox_agent::runtime::spec::{
     Output, PROCESSES, ProcessSpec, RUNNING, TerminalSize,
 };
 
+use stage::{can_run, shell as process, small_root, texts};
+
 const PATIENCE: Duration = Duration::from_secs(30);
 const TERM: i32 = 15;
-
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) == 0)
-}
-
-fn skip(name: &str) {
-    let line = format!("SKIPPED {name}: containers need root");
-    eprintln!("{line}");
-    if let Some(path) = std::env::var_os("VOLVOX_SKIPPED") {
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-        writeln!(file.unwrap(), "{line}").unwrap();
-    }
-}
 
 /// A cell's containers in a temporary folder. Whatever a test leaves is cleared and complained of.
 struct Cell {
@@ -38,23 +29,12 @@ struct Cell {
 
 impl Cell {
     fn new(name: &str) -> Option<Self> {
-        if !is_root() {
-            skip(name);
+        if !can_run(name) {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
         let layer = folder.path().join("layer");
-        for made in ["usr", "etc", "home/vcap", "proc", "sys", "dev", "tmp"] {
-            std::fs::create_dir_all(layer.join(made)).unwrap();
-        }
-        for link in ["bin", "sbin", "lib", "lib64"] {
-            std::os::unix::fs::symlink(format!("usr/{link}"), layer.join(link)).unwrap();
-        }
-        let passwd = "root:x:0:0::/root:/bin/sh\nvcap:x:2000:2000::/home/vcap:/bin/sh\n";
-        std::fs::write(layer.join("etc/passwd"), passwd).unwrap();
-        std::fs::write(layer.join("etc/group"), "root:x:0:\nvcap:x:2000:\nmore:x:77:vcap\n")
-            .unwrap();
-        std::os::unix::fs::chown(layer.join("home/vcap"), Some(2_000), Some(2_000)).unwrap();
+        small_root(&layer);
         let shim = Path::new(env!("CARGO_BIN_EXE_volvox-shim"));
         let shims = Shims::new(&folder.path().join("containers"), shim);
         let unique = folder.path().file_name().unwrap().to_str().unwrap();
@@ -93,9 +73,7 @@ impl Cell {
 
     /// The texts in a container's log, without times and sources.
     fn lines(&self, id: &str) -> String {
-        let log = std::fs::read_to_string(self.shims.log(id)).unwrap_or_default();
-        let texts = log.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap_or_default());
-        texts.collect::<Vec<_>>().join("\n")
+        texts(&self.shims.log(id))
     }
 
     fn attach(&self, id: &str) -> Result<Shim, ShimError> {
@@ -135,21 +113,6 @@ impl Drop for Cell {
                 ours.flatten().find(|it| it.file_name().to_string_lossy().contains(&self.prefix));
             assert!(left.is_none(), "a cgroup is left behind: {left:?}");
         }
-    }
-}
-
-fn process(id: u32, user: &str, script: &str) -> ProcessSpec {
-    ProcessSpec {
-        id,
-        path: "/bin/sh".to_owned(),
-        args: vec!["-c".to_owned(), script.to_owned()],
-        env: vec![],
-        dir: String::new(),
-        user: user.to_owned(),
-        nofile: None,
-        source: "APP".to_owned(),
-        output: Output::Log,
-        terminal: None,
     }
 }
 

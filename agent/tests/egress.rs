@@ -7,6 +7,7 @@ mod cell;
 #[path = "net/machine.rs"]
 #[allow(dead_code, reason = "the tests of the network use the rest")]
 mod machine;
+mod stage;
 
 use std::os::fd::AsFd as _;
 

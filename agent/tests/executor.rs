@@ -5,6 +5,7 @@
 #[path = "executor/cell.rs"]
 #[allow(dead_code, reason = "the tests of restarts use the rest")]
 mod cell;
+mod stage;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -480,7 +481,7 @@ fn root_file_systems_are_those_of_the_cell() {
             assert!(result.failure_reason.contains("run /bin/sh"), "{result:?}");
         }
     } else {
-        cell::skip(name, "of it the image: no mksquashfs, or no squashfs or loop device here");
+        stage::skip(name, "of it the image: no mksquashfs, or no squashfs or loop device here");
     }
     for (nth, rootfs) in ["preloaded:none", "docker:///x"].into_iter().enumerate() {
         let (result, _, _) = cell.task(&format!("bad{nth}"), root(rootfs));

@@ -4,6 +4,7 @@
 
 #[path = "limits/cell.rs"]
 mod cell;
+mod stage;
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};

@@ -8,6 +8,7 @@ mod cell;
 #[path = "executor/program.rs"]
 #[allow(dead_code, reason = "the tests of the commands use the rest")]
 mod program;
+mod stage;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

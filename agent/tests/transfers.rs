@@ -1,9 +1,10 @@
 //! Downloads, uploads, results and dependencies with a real container, while it runs. Needs root.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod stage;
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,21 +29,10 @@ use volvox_agent::runtime::transfer::{
 use volvox_protocol::action::{DownloadAction, UploadAction};
 use volvox_protocol::definition::CachedDependency;
 
+use stage::{can_run, small_root};
+
 const PATIENCE: Duration = Duration::from_secs(30);
 const IDS: Ids = Ids { first: 100_000, count: 65_536 };
-
-fn cannot_run(name: &str) -> bool {
-    let is_root = nix::unistd::geteuid().is_root();
-    if !is_root {
-        let line = format!("SKIPPED {name}: containers need root");
-        eprintln!("{line}");
-        if let Some(path) = std::env::var_os("VOLVOX_SKIPPED") {
-            let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-            writeln!(file.unwrap(), "{line}").unwrap();
-        }
-    }
-    !is_root
-}
 
 /// A cell with one container; destroyed at the end, whatever happens.
 struct Cell {
@@ -56,15 +46,7 @@ impl Cell {
     fn new() -> Cell {
         let folder = tempfile::tempdir().unwrap();
         let at = |path: &str| folder.path().join(path);
-        for made in ["usr", "etc", "home/vcap", "proc", "sys", "dev", "tmp"] {
-            std::fs::create_dir_all(at("layer").join(made)).unwrap();
-        }
-        for link in ["bin", "sbin", "lib", "lib64"] {
-            symlink(format!("usr/{link}"), at("layer").join(link)).unwrap();
-        }
-        let passwd = "root:x:0:0::/root:/bin/sh\nvcap:x:2000:2000::/home/vcap:/bin/sh\n";
-        std::fs::write(at("layer/etc/passwd"), passwd).unwrap();
-        std::os::unix::fs::chown(at("layer/home/vcap"), Some(2_000), Some(2_000)).unwrap();
+        small_root(&at("layer"));
         std::fs::create_dir(at("served")).unwrap();
         let config = FetchConfig {
             http: HttpConfig { denied: Vec::new(), ..HttpConfig::default() },
@@ -149,7 +131,7 @@ impl Drop for Cell {
 
 #[test]
 fn files_go_into_a_running_container_and_come_out_of_it() {
-    if cannot_run("files_go_into_a_running_container_and_come_out_of_it") {
+    if !can_run("files_go_into_a_running_container_and_come_out_of_it") {
         return;
     }
     let cell = Cell::new();
@@ -211,7 +193,7 @@ fn run(program: &str, args: &[&str]) {
 
 #[test]
 fn a_download_that_does_not_fit_is_refused_before_the_disk_is_full() {
-    if cannot_run("a_download_that_does_not_fit_is_refused_before_the_disk_is_full") {
+    if !can_run("a_download_that_does_not_fit_is_refused_before_the_disk_is_full") {
         return;
     }
     let cell = Cell::new();
@@ -238,7 +220,7 @@ fn a_download_that_does_not_fit_is_refused_before_the_disk_is_full() {
 
 #[test]
 fn a_dependency_is_read_and_not_written_in_a_container() {
-    if cannot_run("a_dependency_is_read_and_not_written_in_a_container") {
+    if !can_run("a_dependency_is_read_and_not_written_in_a_container") {
         return;
     }
     let cell = Cell::new();

@@ -1,15 +1,17 @@
 //! What the attacks stand on: a cell in a temporary folder, hostile root file systems, and a look
 //! at what is left afterwards.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use volvox_agent::runtime::cgroup::Hierarchy;
 use volvox_agent::runtime::shim::{Shim, ShimError, Shims};
 use volvox_agent::runtime::spec::{
-    Access, Bind, ContainerSpec, Exit, Limits, LogLimits, Output, ProcessSpec,
+    Access, Bind, ContainerSpec, Exit, Limits, LogLimits, ProcessSpec,
 };
+
+use crate::stage::{can_run, small_root, texts};
+pub(crate) use crate::stage::{shell as process, skip};
 
 /// How long anything may take that has to come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -17,20 +19,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const FIRST_ID: u32 = 100_000;
 /// Where a container finds this very test program.
 pub(crate) const PROBE: &str = "/probe";
-
-/// Says that a test cannot run, where people look for it.
-pub(crate) fn skip(name: &str, why: &str) {
-    let line = format!("SKIPPED {name}: {why}");
-    eprintln!("{line}");
-    if let Some(path) = std::env::var_os("VOLVOX_SKIPPED") {
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-        writeln!(file.unwrap(), "{line}").unwrap();
-    }
-}
-
-pub(crate) fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) == 0)
-}
 
 /// A cell's containers in a temporary folder. Whatever a test leaves is cleared and complained of.
 pub(crate) struct Cell {
@@ -41,21 +29,12 @@ pub(crate) struct Cell {
 
 impl Cell {
     pub(crate) fn new(name: &str) -> Option<Self> {
-        if !is_root() {
-            skip(name, "containers need root");
+        if !can_run(name) {
             return None;
         }
         let folder = tempfile::Builder::new().prefix("volvox-attacks-").tempdir().unwrap();
         let layer = folder.path().join("layer");
-        for made in ["usr", "etc", "home/vcap", "proc", "sys", "dev", "tmp"] {
-            std::fs::create_dir_all(layer.join(made)).unwrap();
-        }
-        for link in ["bin", "sbin", "lib", "lib64"] {
-            std::os::unix::fs::symlink(format!("usr/{link}"), layer.join(link)).unwrap();
-        }
-        let passwd = "root:x:0:0::/root:/bin/sh\nvcap:x:2000:2000::/home/vcap:/bin/sh\n";
-        std::fs::write(layer.join("etc/passwd"), passwd).unwrap();
-        std::fs::write(layer.join("etc/group"), "root:x:0:\nvcap:x:2000:\n").unwrap();
+        small_root(&layer);
         let shim = Path::new(env!("CARGO_BIN_EXE_volvox-shim"));
         let shims = Shims::new(&folder.path().join("containers"), shim);
         let unique = folder.path().file_name().unwrap().to_str().unwrap();
@@ -127,11 +106,7 @@ impl Cell {
 
     /// The texts in a container's log, without times and sources.
     pub(crate) fn lines(&self, id: &str) -> String {
-        // Made with the first line.
-        let log = std::fs::read(self.shims.log(id)).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let texts = log.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap_or_default());
-        texts.collect::<Vec<_>>().join("\n")
+        texts(&self.shims.log(id))
     }
 
     pub(crate) fn attach(&self, id: &str) -> Result<Shim, ShimError> {
@@ -179,21 +154,6 @@ pub(crate) fn members(id: &str) -> Vec<i32> {
     let folder = cgroups().into_iter().find(|it| it.ends_with(id)).expect("it has a cgroup");
     let text = std::fs::read_to_string(folder.join("cgroup.procs")).unwrap();
     text.lines().map(|line| line.parse().unwrap()).collect()
-}
-
-pub(crate) fn process(id: u32, user: &str, script: &str) -> ProcessSpec {
-    ProcessSpec {
-        id,
-        path: "/bin/sh".to_owned(),
-        args: vec!["-c".to_owned(), script.to_owned()],
-        env: vec![],
-        dir: String::new(),
-        user: user.to_owned(),
-        nofile: None,
-        source: "APP".to_owned(),
-        output: Output::Log,
-        terminal: None,
-    }
 }
 
 /// This test program in a container, doing one thing; see `probe.rs`.

@@ -8,7 +8,8 @@
 
 use std::io;
 
-use super::cell::{self, Cell, is_root, probe};
+use super::cell::{self, Cell, probe};
+use crate::stage::is_root;
 use volvox_agent::runtime::spec::End;
 
 /// The variable that says what to do.

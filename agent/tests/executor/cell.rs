@@ -31,18 +31,10 @@ use volvox_protocol::definition::LrpDefinition;
 use volvox_protocol::id::{CellId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use volvox_protocol::task::TaskDefinition;
 
+use crate::stage::can_run;
+
 /// How long anything may take before a test has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Says that a test, or a part of it, could not run here, and why.
-pub(crate) fn skip(name: &str, why: &str) {
-    let line = format!("SKIPPED {name}: {why}");
-    eprintln!("{line}");
-    if let Some(path) = std::env::var_os("VOLVOX_SKIPPED") {
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-        writeln!(file.unwrap(), "{line}").unwrap();
-    }
-}
 
 /// Waits for something to become true, not for ever.
 pub(crate) fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
@@ -74,8 +66,7 @@ impl Cell {
         name: &str,
         change: impl FnOnce(&mut MachineConfig, &mut Settings),
     ) -> Option<Cell> {
-        if !nix::unistd::geteuid().is_root() {
-            skip(name, "containers need root");
+        if !can_run(name) {
             return None;
         }
         // Threads and programs that are started from here on are in this network too.

@@ -1,6 +1,5 @@
 //! A cell's containers in a temporary folder, for tests: made, looked into, and gone afterwards.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,24 +7,15 @@ use std::time::{Duration, Instant};
 
 use volvox_agent::runtime::cgroup::Hierarchy;
 use volvox_agent::runtime::shim::Shims;
-use volvox_agent::runtime::spec::{
-    Access, Bind, ContainerSpec, Exit, Limits, LogLimits, Output, ProcessSpec,
-};
+use volvox_agent::runtime::spec::{Access, Bind, ContainerSpec, Exit, Limits, LogLimits};
+
+use crate::stage::{can_run, small_root, texts};
+pub(crate) use crate::stage::{shell as process, skip};
 
 /// How long anything may take before a test has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Ids that a container has.
 const IDS: u32 = 65_536;
-
-/// Says that a test could not run here, and why.
-pub fn skip(name: &str, why: &str) {
-    let line = format!("SKIPPED {name}: {why}");
-    eprintln!("{line}");
-    if let Some(path) = std::env::var_os("VOLVOX_SKIPPED") {
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-        writeln!(file.unwrap(), "{line}").unwrap();
-    }
-}
 
 /// Runs a program of the host. False when it failed or is not there.
 pub fn host(program: &str, arguments: &[&str]) -> bool {
@@ -62,24 +52,12 @@ pub struct Cell {
 impl Cell {
     /// A cell, or nothing where there can be none.
     pub fn new(name: &str) -> Option<Self> {
-        let of_root = std::fs::metadata("/proc/self")
-            .is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) == 0);
-        if !of_root {
-            skip(name, "containers need root");
+        if !can_run(name) {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
         let layer = folder.path().join("layer");
-        for made in ["usr", "etc", "home/vcap", "proc", "sys", "dev", "tmp"] {
-            std::fs::create_dir_all(layer.join(made)).unwrap();
-        }
-        for link in ["bin", "sbin", "lib", "lib64"] {
-            std::os::unix::fs::symlink(format!("usr/{link}"), layer.join(link)).unwrap();
-        }
-        let passwd = "root:x:0:0::/:/bin/sh\nvcap:x:2000:2000::/home/vcap:/bin/sh\n";
-        std::fs::write(layer.join("etc/passwd"), passwd).unwrap();
-        std::fs::write(layer.join("etc/group"), "root:x:0:\nvcap:x:2000:\n").unwrap();
-        std::os::unix::fs::chown(layer.join("home/vcap"), Some(2_000), Some(2_000)).unwrap();
+        small_root(&layer);
         let shims = shims_at(folder.path());
         let unique = folder.path().file_name().unwrap().to_str().unwrap();
         let prefix = unique.trim_start_matches('.').to_owned();
@@ -119,10 +97,7 @@ impl Cell {
 
     /// The texts in a container's log, without times and sources.
     pub fn lines(&self, id: &str) -> String {
-        // Made with the first line.
-        let log = std::fs::read_to_string(self.shims.log(id)).unwrap_or_default();
-        let texts = log.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap_or_default());
-        texts.collect::<Vec<_>>().join("\n")
+        texts(&self.shims.log(id))
     }
 }
 
@@ -166,20 +141,4 @@ fn first_id() -> u32 {
 /// A host folder or file in a container.
 pub fn bind(source: impl Into<PathBuf>, target: &str, access: Access) -> Bind {
     Bind { source: source.into(), target: PathBuf::from(target), access }
-}
-
-/// A shell that runs this script.
-pub fn process(id: u32, user: &str, script: &str) -> ProcessSpec {
-    ProcessSpec {
-        id,
-        path: "/bin/sh".to_owned(),
-        args: vec!["-c".to_owned(), script.to_owned()],
-        env: vec![],
-        dir: String::new(),
-        user: user.to_owned(),
-        nofile: None,
-        source: "APP".to_owned(),
-        output: Output::Log,
-        terminal: None,
-    }
 }
