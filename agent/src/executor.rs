@@ -19,8 +19,6 @@ pub mod environment;
 pub mod layers;
 pub mod logic;
 pub mod narration;
-#[cfg(test)]
-mod random;
 pub mod registry;
 pub mod resources;
 pub mod steps;

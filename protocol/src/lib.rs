@@ -11,6 +11,7 @@
 //! | [`resolve`] | one instance per index, for readers who know nothing of definitions |
 //! | [`container`], [`cell`] | what a machine holds and what it says of itself |
 //! | [`event`], [`request`] | what subscribers see; what cells and coordinator say to each other |
+//! | [`random`] | numbers from a seed, for simulations and choices that need not be secret |
 //! | [`wire`] | frames, versions and decoding that does not trust its input |
 //! | [`tables`] | the state tables, one `match` each, mirrored in `docs/tables` |
 
@@ -31,6 +32,7 @@ pub mod event;
 pub mod id;
 pub mod limits;
 pub mod packed;
+pub mod random;
 pub mod request;
 pub mod resolve;
 pub mod secret;

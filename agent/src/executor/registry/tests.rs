@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use volvox_protocol::id::{InstanceGuid, TaskGuid};
+use volvox_protocol::random::SplitMix;
 
 use super::*;
-use crate::executor::random::SplitMix;
 
 const ROOM: CellCapacity = CellCapacity { memory_mb: 100, disk_mb: 100, containers: 3 };
 

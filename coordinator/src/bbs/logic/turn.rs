@@ -8,6 +8,7 @@ use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::event::Event;
 use volvox_protocol::id::{CellId, DefinitionId, ProcessGuid};
 use volvox_protocol::limits::REASON_BYTES;
+use volvox_protocol::random::SplitMix;
 use volvox_protocol::request::{LrpStart, Requirements, TaskStart};
 use volvox_protocol::tag::{Epoch, ModificationTag};
 use volvox_protocol::task::Task;
@@ -382,17 +383,4 @@ pub(super) fn reason(text: &str) -> Box<str> {
         end -= 1;
     }
     format!("{}{CUT}", &text[..end]).into()
-}
-
-/// A small generator: from the seed that came with the command to as many ids as it needs.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
 }

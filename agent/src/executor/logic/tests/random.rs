@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use volvox_protocol::action::{Action, CodependentAction, SerialAction, TimeoutAction};
 use volvox_protocol::definition::{Check, CheckDefinition, LrpDefinition, Sidecar, TcpCheck};
+use volvox_protocol::random::SplitMix;
 
 use super::super::*;
 use super::{Agent, ROOM, instance, run, task, task_of};
-use crate::executor::random::SplitMix;
 
 const SEEDS: u64 = 3_000;
 const STEPS: usize = 40;

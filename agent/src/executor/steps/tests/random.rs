@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use volvox_protocol::definition::{CheckDefinition, Sidecar};
+use volvox_protocol::random::SplitMix;
 
 use super::*;
-use crate::executor::random::SplitMix;
 
 const TREES: u64 = 30_000;
 /// Actions below each other.

@@ -1,14 +1,13 @@
-//! A small generator for the property tests: from one seed, always the same sequence.
-#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
-#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+//! A small generator of numbers: from one seed, always the same sequence. Not for secrets.
 
 /// SplitMix64. Good enough to shuffle, and short enough to see through.
 #[derive(Debug, Clone)]
-pub(super) struct SplitMix(pub(super) u64);
+pub struct SplitMix(pub u64);
 
 impl SplitMix {
     /// The next 64 bits.
-    pub(super) fn next(&mut self) -> u64 {
+    #[expect(clippy::should_implement_trait, reason = "it never ends, so it is no iterator")]
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -17,18 +16,18 @@ impl SplitMix {
     }
 
     /// A number from 0 to `below`, which is not among them and not 0.
-    pub(super) fn below(&mut self, below: usize) -> usize {
+    pub fn below(&mut self, below: usize) -> usize {
         let below = u64::try_from(below).expect("usize has at most 64 bits here");
         usize::try_from(self.next() % below).expect("smaller than what came as usize")
     }
 
     /// True once in `times`.
-    pub(super) fn once_in(&mut self, times: usize) -> bool {
+    pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
     /// One of these.
-    pub(super) fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+    pub fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }
 }
