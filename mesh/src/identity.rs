@@ -8,8 +8,9 @@
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 use std::fmt;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use volvox_protocol::id::CellId;
 use volvox_protocol::time::Timestamp;
 
@@ -60,6 +61,29 @@ pub struct Holder {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Signature(pub [u8; 64]);
 
+impl Signature {
+    /// For what carries its proof inside: a certificate.
+    pub const NONE: Signature = Signature([0; 64]);
+}
+
+impl Serialize for Signature {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let (head, tail) = self.0.split_at(32);
+        let half = |bytes: &[u8]| <[u8; 32]>::try_from(bytes).expect("a half of 64 bytes");
+        (half(head), half(tail)).serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Signature {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let (head, tail) = <([u8; 32], [u8; 32])>::deserialize(from)?;
+        let mut bytes = [0; 64];
+        bytes[..32].copy_from_slice(&head);
+        bytes[32..].copy_from_slice(&tail);
+        Ok(Signature(bytes))
+    }
+}
+
 impl fmt::Debug for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:02x}{:02x}…", self.0[0], self.0[1])
@@ -90,7 +114,7 @@ pub trait Notary {
 
     /// Checks a certificate (X.509, DER) against the authority and the time. Knows nothing of
     /// revocations: those are the caller's.
-    fn holder(&self, now: Timestamp, certificate: &[u8]) -> Result<Holder, CertificateError>;
+    fn holder(&self, now: Timestamp, certificate: &[u8]) -> Result<Arc<Holder>, CertificateError>;
 
     /// Whether `signature` is `holder`'s, under `statement`.
     fn verify(&self, holder: &Holder, statement: &[u8], signature: &Signature) -> bool;

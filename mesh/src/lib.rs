@@ -5,6 +5,15 @@
 //! |---|---|
 //! | [`identity`] | who a member is, and what proves it |
 //! | [`codec`] | bytes of gossip and requests; how two releases understand each other |
+//! | [`record`], [`message`] | what members say of themselves and to each other |
+//! | [`profile`] | how often, and how patiently: `lan`, `wan`, `metered` |
+//! | [`logic`] | one member, without a socket and without a clock |
+//! | [`simulation`] | thousands of them in one thread |
 
 pub mod codec;
 pub mod identity;
+pub mod logic;
+pub mod message;
+pub mod profile;
+pub mod record;
+pub mod simulation;

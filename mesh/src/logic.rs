@@ -1,0 +1,603 @@
+//! One member of the mesh, without a socket and without a clock: inputs with the time, effects out.
+//!
+//! It is SWIM: members ask each other whether they are there, ask others to try, accuse, hear
+//! defences, and pass on news. Four things differ from the paper, each for a reason:
+//!
+//! - Whom a member asks is fixed by rings ([`rings`]) instead of drawn anew each time, so that a few
+//!   old connections carry everything.
+//! - "Down" does not travel. Accusations do, each signed by its accuser, and every member judges for
+//!   itself ([`trials`]): nobody is put out on the word of one.
+//! - What travels of a member is signed by that member. Only it can say that it is there again.
+//! - Comparing digests finds whatever was lost on the way ([`syncing`]).
+//!
+//! | module | what it decides |
+//! |---|---|
+//! | [`rings`] | who watches whom |
+//! | `probing` | when somebody does not answer; how far we trust ourselves |
+//! | [`trials`] | when an accused member is missing |
+//! | `hearing` | what is believed of what is said |
+//! | `telling` | what is passed on, to whom, at what pace |
+//! | [`syncing`] | how two members find out where they differ |
+//! | `linking` | whom to dial, when again, when to let go |
+//! | `roster`, `rumours` | the tables; they decide nothing |
+//!
+//! The driver gives every packet, link and tick to [`Member::apply`] and performs the effects in
+//! order. Same inputs, same effects.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+mod hearing;
+mod linking;
+mod probing;
+pub mod rings;
+mod roster;
+mod rumours;
+pub mod syncing;
+mod telling;
+#[cfg(test)]
+mod tests;
+pub mod trials;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use volvox_protocol::cell::{CellInfo, CellLoad};
+use volvox_protocol::random::SplitMix;
+use volvox_protocol::time::Timestamp;
+
+use self::linking::Link;
+use self::probing::{Probe, Relay};
+use self::rings::Rings;
+pub use self::roster::Standing;
+use self::roster::Roster;
+use self::rumours::{Budget, Log};
+use self::trials::Trial;
+use crate::identity::{Holder, Kind, MemberId, Notary};
+use crate::message::{Message, Roots};
+use crate::profile::Profile;
+use crate::record::{Accusation, Card, Content, Record, Topic, Version};
+
+/// Members that a mesh may have. Beyond it nobody new is taken in.
+pub const MEMBERS: usize = 65_536;
+
+/// What a member is told at its birth.
+#[derive(Debug, Clone)]
+pub struct Birth {
+    /// Who we are.
+    pub holder: Arc<Holder>,
+    /// What proves it.
+    pub certificate: Vec<u8>,
+    /// Higher than in any earlier life.
+    pub generation: u64,
+    /// Where we can be dialled.
+    pub address: SocketAddr,
+    /// Whether `address` is the operator's word, or may follow what others see.
+    pub address_is_fixed: bool,
+    /// Our pace.
+    pub profile: Profile,
+    /// Addresses to begin with.
+    pub seeds: Vec<SocketAddr>,
+    /// For choices that need not be secret.
+    pub random: u64,
+}
+
+/// Something happened.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// The time of [`Member::next_wake`] has come.
+    Tick,
+    /// A link is up. Its certificate was checked by TLS, and is checked again.
+    LinkUp {
+        /// Who is at its other end.
+        peer: MemberId,
+        /// The certificate.
+        certificate: Vec<u8>,
+        /// Where it is.
+        address: SocketAddr,
+        /// Whether we dialled.
+        dialled: bool,
+    },
+    /// The last link to this member is gone.
+    LinkDown {
+        /// Whose.
+        peer: MemberId,
+    },
+    /// A dial came to nothing.
+    DialFailed {
+        /// Whom we wanted; `None`: a seed.
+        peer: Option<MemberId>,
+        /// Where.
+        address: SocketAddr,
+    },
+    /// A message came.
+    Received {
+        /// Whose certificate the link shows.
+        from: MemberId,
+        /// Where it came from.
+        address: SocketAddr,
+        /// The message.
+        message: Message,
+    },
+    /// We have something to say of this cell's nature.
+    PublishInfo(CellInfo),
+    /// We have something to say of this cell's load.
+    PublishLoad(CellLoad),
+    /// These are expelled. Only coordinators say so.
+    Revoke(Vec<MemberId>),
+    /// Our certificate was renewed.
+    Renewed(Vec<u8>),
+    /// Our address is another one now, by our own knowledge.
+    Moved(SocketAddr),
+    /// Say goodbye.
+    Leave,
+}
+
+/// How a message is to travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// Once. It may be lost.
+    Datagram,
+    /// Until it arrives or the link is gone.
+    Stream,
+}
+
+/// What the driver must do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Send this, or drop it if there is no link. Never wait.
+    Send {
+        /// To whom.
+        to: MemberId,
+        /// What.
+        message: Message,
+        /// How.
+        delivery: Delivery,
+    },
+    /// Make a link.
+    Dial {
+        /// Whom we expect there; `None`: a seed, anybody.
+        peer: Option<MemberId>,
+        /// Where.
+        address: SocketAddr,
+    },
+    /// End the link.
+    Close {
+        /// With whom.
+        peer: MemberId,
+    },
+    /// A member is there: new, again, or with a new life.
+    Present {
+        /// Who.
+        holder: Arc<Holder>,
+        /// Its life.
+        generation: u64,
+        /// Where it says it is.
+        address: SocketAddr,
+    },
+    /// A member is not there any more.
+    Missing {
+        /// Who.
+        holder: Arc<Holder>,
+        /// Whether it said goodbye.
+        left: bool,
+    },
+    /// A cell said something new of itself: an info or a load.
+    Heard(Arc<Record>),
+    /// These members are revoked: no certificate of theirs counts any more.
+    Revoked(Vec<MemberId>),
+    /// We are revoked. Nothing that we say is heard any more.
+    Expelled,
+    /// Our own address is another one now.
+    Moved(SocketAddr),
+}
+
+/// What was refused, by reason. For metrics, and for a log line now and then.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// A signature that is not the subject's or the accuser's.
+    pub forged: u64,
+    /// A certificate that does not hold.
+    pub certificates: u64,
+    /// A cell's word on what is not its own: another cell's load, a revocation.
+    pub misreported: u64,
+    /// A word of, or an accusation by, somebody revoked, missing or unknown.
+    pub strangers: u64,
+    /// More accusations than one member may have open.
+    pub accusations: u64,
+    /// Questions beyond what is answered.
+    pub excessive: u64,
+    /// Answers that nobody asked for.
+    pub unasked: u64,
+}
+
+/// A member of the mesh. See the head of this file.
+pub struct Member<N> {
+    notary: N,
+    profile: Profile,
+    me: Arc<Holder>,
+    random: SplitMix,
+    refused: Refused,
+
+    /// Our own life and the counts of what we say in it.
+    own: Own,
+    roster: Roster,
+    rings: Rings,
+    revoked: BTreeSet<MemberId>,
+    /// Members that were forgotten, with the card that is not to be learnt again, and when.
+    forgotten: BTreeMap<MemberId, (Version, Timestamp)>,
+    missing_since: BTreeMap<MemberId, Timestamp>,
+    /// All coordinators that are known and not revoked, present or not, without ourselves.
+    coordinator_ids: BTreeSet<MemberId>,
+
+    links: BTreeMap<MemberId, Link>,
+    seeds: Vec<SocketAddr>,
+    seed_backoff: u32,
+
+    probes: BTreeMap<MemberId, Probe>,
+    relays: BTreeMap<u32, Relay>,
+    next_seq: u32,
+    next_pick: usize,
+    next_leaf: Option<MemberId>,
+    /// How little we trust ourselves: 0 is well. Slows our accusations.
+    health: u32,
+
+    trials: BTreeMap<MemberId, Trial>,
+    /// Why those who are missing are missing.
+    verdicts: BTreeMap<MemberId, Vec<Arc<Accusation>>>,
+
+    urgent: Log,
+    gossip: Log,
+    urgent_budget: Budget,
+    gossip_budget: Budget,
+    push_budget: Budget,
+
+    /// From when on what we hear is news: not while we are told what everybody knows.
+    synced: Timestamp,
+    standing_changed: Timestamp,
+    timers: Timers,
+    /// When the driver should have woken us; if it is late, we are starved.
+    expected: Timestamp,
+    out: Vec<Effect>,
+}
+
+/// What we say of ourselves.
+struct Own {
+    generation: u64,
+    counts: [u32; 5],
+    card: Card,
+    address_is_fixed: bool,
+    /// Others who see us at another address, and the address.
+    seen_at: BTreeMap<MemberId, SocketAddr>,
+    left: bool,
+    expelled: bool,
+    /// The topics that coordinators were not told yet, a bit each.
+    unpushed: u8,
+    /// When a record of an older life made us begin another.
+    reborn: Timestamp,
+}
+
+/// When what is due. [`Timestamp::NEVER`]: not at all.
+struct Timers {
+    probe: Timestamp,
+    leaf_probe: Timestamp,
+    links: Timestamp,
+    seeds: Timestamp,
+    urgent: Timestamp,
+    gossip: Timestamp,
+    push: Timestamp,
+    reach_out: Timestamp,
+    sweep: Timestamp,
+    compare: Timestamp,
+    compare_loads: Timestamp,
+    compare_again: Timestamp,
+    /// Of all probes, relays and trials the first.
+    probes: Timestamp,
+    trials: Timestamp,
+}
+
+const SWEEP: Duration = Duration::from_secs(60);
+
+impl<N: Notary> Member<N> {
+    /// A member at the beginning of its life.
+    pub fn new(now: Timestamp, notary: N, birth: Birth) -> Member<N> {
+        let Birth { holder, profile, random, .. } = birth;
+        let mut random = SplitMix(random);
+        let phase = |random: &mut SplitMix, span: Duration| now + random_part(random, span);
+        let timers = Timers {
+            probe: phase(&mut random, profile.probe_every),
+            leaf_probe: phase(&mut random, profile.leaf_probe_every),
+            links: now,
+            seeds: now,
+            urgent: Timestamp::NEVER,
+            gossip: Timestamp::NEVER,
+            push: Timestamp::NEVER,
+            reach_out: phase(&mut random, profile.reach_out_every) + profile.reach_out_every,
+            sweep: now + SWEEP,
+            compare: now,
+            compare_loads: now,
+            compare_again: Timestamp::NEVER,
+            probes: Timestamp::NEVER,
+            trials: Timestamp::NEVER,
+        };
+        let own = Own {
+            generation: birth.generation,
+            counts: [0; 5],
+            card: Card { address: birth.address, leaf: profile.leaf, left: false },
+            address_is_fixed: birth.address_is_fixed,
+            seen_at: BTreeMap::new(),
+            left: false,
+            expelled: false,
+            unpushed: 0,
+            reborn: Timestamp::ZERO,
+        };
+        // Who is told of nobody begins a mesh.
+        let synced = if birth.seeds.is_empty() { now } else { Timestamp::NEVER };
+        let mut member = Member {
+            rings: Rings::new(holder.member),
+            urgent_budget: Budget::new(profile.urgent_bytes, profile.urgent_bytes / 2, now),
+            gossip_budget: Budget::new(profile.gossip_bytes, profile.gossip_bytes / 2, now),
+            push_budget: Budget::new(profile.pushes_per_second, profile.pushes_per_second * 2, now),
+            notary,
+            profile,
+            me: holder.clone(),
+            random,
+            refused: Refused::default(),
+            own,
+            roster: Roster::new(),
+            revoked: BTreeSet::new(),
+            forgotten: BTreeMap::new(),
+            missing_since: BTreeMap::new(),
+            coordinator_ids: BTreeSet::new(),
+            links: BTreeMap::new(),
+            seeds: birth.seeds,
+            seed_backoff: 0,
+            probes: BTreeMap::new(),
+            relays: BTreeMap::new(),
+            next_seq: 0,
+            next_pick: 0,
+            next_leaf: None,
+            health: 0,
+            trials: BTreeMap::new(),
+            verdicts: BTreeMap::new(),
+            urgent: Log::default(),
+            gossip: Log::default(),
+            synced,
+            standing_changed: now,
+            timers,
+            expected: Timestamp::NEVER,
+            out: Vec::new(),
+        };
+        let certificate = own_certificate(&holder, &birth.certificate);
+        member.roster.put(Arc::new(certificate), Some(holder));
+        member.say_card(now);
+        member
+    }
+
+    /// Takes in what happened. The effects are to be performed in order.
+    pub fn apply(&mut self, now: Timestamp, input: Input) -> Vec<Effect> {
+        self.mind_lateness(now);
+        match input {
+            Input::Tick => {}
+            Input::LinkUp { peer, certificate, address, dialled } => {
+                self.link_up(now, peer, &certificate, address, dialled);
+            }
+            Input::LinkDown { peer } => self.link_down(now, peer),
+            Input::DialFailed { peer, address } => self.dial_failed(now, peer, address),
+            Input::Received { from, address, message } => {
+                self.received(now, from, address, message);
+            }
+            Input::PublishInfo(info) => self.publish(now, Content::Info(info)),
+            Input::PublishLoad(load) => self.publish(now, Content::Load(load)),
+            Input::Revoke(members) => self.revoke(now, members),
+            Input::Renewed(certificate) => self.renewed(now, &certificate),
+            Input::Moved(address) => self.moved(now, address),
+            Input::Leave => self.leave(now),
+        }
+        self.tick(now);
+        self.expected = self.next_wake();
+        std::mem::take(&mut self.out)
+    }
+
+    /// When [`Input::Tick`] is due.
+    pub fn next_wake(&self) -> Timestamp {
+        let t = &self.timers;
+        if self.own.left || self.own.expelled {
+            return Timestamp::NEVER;
+        }
+        [
+            t.probe,
+            t.leaf_probe,
+            t.links,
+            t.seeds,
+            t.urgent,
+            t.gossip,
+            t.push,
+            t.reach_out,
+            t.sweep,
+            t.compare_again,
+            t.probes,
+            t.trials,
+        ]
+        .into_iter()
+        .min()
+        .expect("the list is not empty")
+    }
+
+    fn tick(&mut self, now: Timestamp) {
+        if self.own.left || self.own.expelled {
+            return;
+        }
+        if self.timers.probes <= now {
+            self.step_probes(now);
+        }
+        if self.timers.trials <= now {
+            self.step_trials(now);
+        }
+        if self.timers.probe <= now {
+            self.timers.probe = self.next_after(now, self.timers.probe, self.profile.probe_every);
+            self.probe_next(now);
+        }
+        if self.timers.leaf_probe <= now {
+            self.probe_next_leaf(now);
+        }
+        if self.timers.reach_out <= now {
+            self.timers.reach_out = now + self.jittered(self.profile.reach_out_every);
+            self.reach_out();
+        }
+        if self.timers.sweep <= now {
+            self.timers.sweep = now + SWEEP;
+            self.sweep(now);
+        }
+        if self.timers.compare_again <= now {
+            self.timers.compare_again = Timestamp::NEVER;
+            self.compare_again(now);
+        }
+        if self.timers.links <= now {
+            self.mind_links(now);
+        }
+        if self.timers.seeds <= now {
+            self.try_seeds(now);
+        }
+        if self.timers.push <= now {
+            self.push_own(now);
+        }
+        if self.timers.urgent <= now {
+            self.flush_urgent(now);
+        }
+        if self.timers.gossip <= now {
+            self.flush_gossip(now);
+        }
+    }
+
+    fn received(&mut self, now: Timestamp, from: MemberId, at: SocketAddr, message: Message) {
+        if self.revoked.contains(&from) {
+            self.refused.strangers += 1;
+            self.out.push(Effect::Close { peer: from });
+            return;
+        }
+        if self.own.left || self.own.expelled {
+            return;
+        }
+        self.seen(from, at);
+        match message {
+            Message::Ping { seq, roots, items } => {
+                self.hear_all(now, from, items);
+                self.answer_ping(from, seq);
+                self.consider_roots(now, from, roots);
+            }
+            Message::Ack { seq, roots, items } => {
+                self.hear_all(now, from, items);
+                self.answered(now, from, seq);
+                self.consider_roots(now, from, roots);
+            }
+            Message::PingReq { seq, target } => self.ask_for(now, from, seq, target),
+            Message::Reached { seq, target } => self.reached(now, from, seq, target),
+            Message::Missed { seq, target } => self.missed(from, seq, target),
+            Message::Gossip { items } => self.hear_all(now, from, items),
+            Message::Compare { scope, buckets } => self.compared(now, from, scope, &buckets),
+            Message::Differ { scope, buckets, holdings, more } => {
+                self.differs(now, from, scope, buckets, &holdings, more);
+            }
+            Message::Want { wanted } => self.hand_over(now, from, &wanted),
+            Message::Observed { address } => self.observed(now, from, address),
+        }
+    }
+
+    /// Who we are.
+    pub fn me(&self) -> &Arc<Holder> {
+        &self.me
+    }
+
+    /// What was refused so far.
+    pub fn refused(&self) -> Refused {
+        self.refused
+    }
+
+    /// How many are present, ourselves included.
+    pub fn present(&self) -> usize {
+        self.roster.present()
+    }
+
+    /// What we hold a member to be.
+    pub fn standing(&self, member: MemberId) -> Standing {
+        self.roster.standing(member)
+    }
+
+    /// All members that are known, with their standing.
+    pub fn members(&self) -> impl Iterator<Item = (&Arc<Holder>, Standing, SocketAddr)> {
+        self.roster.iter().filter_map(|(_, subject)| {
+            let address = subject.card()?.address;
+            Some((subject.holder()?, subject.standing(), address))
+        })
+    }
+
+    /// The newest that we have of a member on a topic.
+    pub fn record(&self, member: MemberId, topic: Topic) -> Option<&Arc<Record>> {
+        self.roster.record(member, topic)
+    }
+
+    /// Digests of all that we know.
+    pub fn roots(&self) -> Roots {
+        self.roster.roots()
+    }
+
+    /// How little we trust ourselves at present; 0 is well.
+    pub fn health(&self) -> u32 {
+        self.health
+    }
+
+    /// Whether we have been told what a member knew who was there before us.
+    pub fn is_synced(&self) -> bool {
+        self.synced != Timestamp::NEVER
+    }
+
+    /// Where we say that we are.
+    pub fn address(&self) -> SocketAddr {
+        self.own.card.address
+    }
+
+    /// Whom we watch.
+    pub fn watched(&self) -> Vec<MemberId> {
+        if self.profile.leaf {
+            self.coordinators().collect()
+        } else {
+            self.rings.watched()
+        }
+    }
+
+    fn coordinators(&self) -> impl Iterator<Item = MemberId> {
+        self.coordinator_ids.iter().copied()
+    }
+
+    /// The next beat of a regular timer, without drifting; after a long pause only one.
+    fn next_after(&self, now: Timestamp, was: Timestamp, every: Duration) -> Timestamp {
+        let next = was + every;
+        if next > now { next } else { now + every }
+    }
+
+    /// About that long: members that began together should not go on together.
+    fn jittered(&mut self, span: Duration) -> Duration {
+        span * 3 / 4 + random_part(&mut self.random, span / 2)
+    }
+}
+
+fn own_certificate(holder: &Holder, certificate: &[u8]) -> Record {
+    Record::certificate(holder.member, issued_ms(holder), certificate)
+}
+
+/// From when a certificate counts, as the version of its record.
+fn issued_ms(holder: &Holder) -> u64 {
+    holder.not_before.as_nanos() / 1_000_000
+}
+
+fn is_coordinator(holder: &Holder) -> bool {
+    holder.kind == Kind::Coordinator
+}
+
+/// A random part of a span.
+fn random_part(random: &mut SplitMix, span: Duration) -> Duration {
+    let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).max(1);
+    Duration::from_nanos(random.next() % nanos)
+}

@@ -1,0 +1,264 @@
+//! What is believed of what is said: records of others, and of ourselves.
+//!
+//! Everything that is kept here is signed by its subject, newer than what was known, and within
+//! what the subject may speak of. A copy that is not new costs a look into the table, nothing more:
+//! signatures are checked once.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use volvox_protocol::time::Timestamp;
+
+use super::{Effect, MEMBERS, Member, Standing, is_coordinator, issued_ms};
+use crate::identity::{Holder, MemberId, Notary};
+use crate::record::{Content, Item, Record, Topic};
+
+/// Members that can be revoked. Beyond it, certificates have to run out.
+const REVOKED: usize = 65_536;
+
+/// The least time between two new lives that a record of an older one forces on us. Two machines
+/// with one key would otherwise outbid each other without end.
+const REBIRTH: Duration = Duration::from_secs(10);
+
+impl<N: Notary> Member<N> {
+    pub(super) fn hear_all(&mut self, now: Timestamp, from: MemberId, items: Vec<Item>) {
+        for item in items {
+            match item {
+                Item::Record(record) => self.hear_record(now, from, record),
+                Item::Accusation(accusation) => self.hear_accusation(now, from, accusation),
+            }
+        }
+    }
+
+    fn hear_record(&mut self, now: Timestamp, from: MemberId, record: Arc<Record>) {
+        let subject = record.subject;
+        if subject == self.me.member {
+            self.hear_of_ourselves(now, &record);
+            return;
+        }
+        if self.revoked.contains(&subject) {
+            self.refused.strangers += 1;
+            return;
+        }
+        let known = self.roster.version(subject, record.topic);
+        if known.is_some_and(|known| known >= record.version) {
+            return;
+        }
+        if record.topic == Topic::Certificate {
+            self.hear_certificate(now, Some(from), record);
+            return;
+        }
+        let Some(holder) = self.roster.get(subject).and_then(|s| s.holder().cloned()) else {
+            self.want(now, from, subject);
+            return;
+        };
+        if !may_say(&holder, &record.content) {
+            self.refused.misreported += 1;
+            return;
+        }
+        if holder.not_after < now {
+            self.refused.certificates += 1;
+            return;
+        }
+        if !record.is_signed_by(&self.notary, &holder) {
+            self.refused.forged += 1;
+            return;
+        }
+        match record.topic {
+            Topic::Card => self.take_card(now, from, record, holder),
+            Topic::Revocations => self.take_revocations(now, from, record),
+            Topic::Info | Topic::Load => {
+                self.roster.put(record.clone(), None);
+                if record.topic == Topic::Info {
+                    self.standing_changed = now;
+                }
+                self.out.push(Effect::Heard(record.clone()));
+                self.rumour(now, Item::Record(record), Some(from));
+            }
+            Topic::Certificate => {}
+        }
+    }
+
+    /// Takes in a certificate: from its holder's own link, or passed on.
+    pub(super) fn hear_certificate(
+        &mut self,
+        now: Timestamp,
+        from: Option<MemberId>,
+        record: Arc<Record>,
+    ) {
+        let Ok(holder) = self.notary.holder(now, &record.body) else {
+            self.refused.certificates += 1;
+            return;
+        };
+        let is_the_one = holder.member == record.subject
+            && issued_ms(&holder) == record.version.generation
+            && record.version.count == 0;
+        if !is_the_one {
+            self.refused.certificates += 1;
+            return;
+        }
+        if self.roster.get(holder.member).is_none() && self.roster.len() >= MEMBERS {
+            self.refused.excessive += 1;
+            return;
+        }
+        if is_coordinator(&holder) {
+            self.coordinator_ids.insert(holder.member);
+        }
+        self.roster.put(record.clone(), Some(holder));
+        self.standing_changed = now;
+        self.rumour(now, Item::Record(record), from);
+    }
+
+    fn take_card(
+        &mut self,
+        now: Timestamp,
+        from: MemberId,
+        record: Arc<Record>,
+        holder: Arc<Holder>,
+    ) {
+        let member = record.subject;
+        if self.forgotten.get(&member).is_some_and(|(card, _)| record.version <= *card) {
+            return;
+        }
+        let Some(card) = record.card().copied() else { return };
+        let before = self.roster.standing(member);
+        let last = self.roster.version(member, Topic::Card).unwrap_or_default();
+        self.clear_charges(member);
+        self.forgotten.remove(&member);
+        self.missing_since.remove(&member);
+        if before == Standing::Missing {
+            self.roster.set_standing(member, Standing::Unproven);
+        }
+        self.roster.put(record.clone(), None);
+        if card.left {
+            self.roster.set_standing(member, Standing::Missing);
+            self.missing_since.insert(member, now);
+            if before == Standing::Present {
+                self.out.push(Effect::Missing { holder, left: true });
+            }
+        } else {
+            self.roster.set_standing(member, Standing::Present);
+            let generation = record.version.generation;
+            if before != Standing::Present || generation != last.generation {
+                let address = card.address;
+                self.out.push(Effect::Present { holder, generation, address });
+            }
+        }
+        self.place_on_rings(member, !card.left && !card.leaf);
+        self.standing_changed = now;
+        self.timers.links = now;
+        self.rumour(now, Item::Record(record), Some(from));
+    }
+
+    pub(super) fn place_on_rings(&mut self, member: MemberId, is_there: bool) {
+        if is_there {
+            self.rings.insert(member);
+        } else {
+            self.rings.remove(member, self.roster.on_rings());
+        }
+    }
+
+    fn take_revocations(&mut self, now: Timestamp, from: MemberId, record: Arc<Record>) {
+        let Content::Revocations(list) = &record.content else { return };
+        let list = list.clone();
+        self.roster.put(record.clone(), None);
+        self.standing_changed = now;
+        self.rumour(now, Item::Record(record), Some(from));
+        self.expel(now, &list);
+    }
+
+    /// A coordinator's own decision.
+    pub(super) fn revoke(&mut self, now: Timestamp, members: Vec<MemberId>) {
+        if !is_coordinator(&self.me) || members.is_empty() {
+            return;
+        }
+        self.expel(now, &members);
+        self.publish(now, Content::Revocations(members));
+    }
+
+    fn expel(&mut self, now: Timestamp, members: &[MemberId]) {
+        let new = members.iter().filter(|member| !self.revoked.contains(*member));
+        let new: Vec<MemberId> = new.copied().take(REVOKED - self.revoked.len()).collect();
+        for member in &new {
+            self.revoked.insert(*member);
+            if *member == self.me.member {
+                self.own.expelled = true;
+                self.out.push(Effect::Expelled);
+            } else {
+                self.remove_member(*member);
+                self.out.push(Effect::Close { peer: *member });
+            }
+        }
+        if !new.is_empty() {
+            self.standing_changed = now;
+            self.out.push(Effect::Revoked(new));
+        }
+    }
+
+    /// Takes a member out of every table.
+    pub(super) fn remove_member(&mut self, member: MemberId) {
+        if self.roster.standing(member) == Standing::Present
+            && let Some(holder) = self.roster.get(member).and_then(|s| s.holder().cloned())
+        {
+            self.out.push(Effect::Missing { holder, left: false });
+        }
+        self.roster.remove(member);
+        self.place_on_rings(member, false);
+        self.clear_charges(member);
+        self.coordinator_ids.remove(&member);
+        self.missing_since.remove(&member);
+        self.links.remove(&member);
+        self.probes.remove(&member);
+    }
+
+    /// Something that carries our name. If a life of ours is told that is later than this one, our
+    /// clock went back: this life has to be the later one.
+    fn hear_of_ourselves(&mut self, now: Timestamp, record: &Record) {
+        let is_later = record.topic != Topic::Certificate
+            && record.version.generation > self.own.generation
+            && now.since(self.own.reborn) >= REBIRTH;
+        if is_later && record.is_signed_by(&self.notary, &self.me) {
+            self.own.reborn = now;
+            self.own.generation = record.version.generation.saturating_add(1);
+            self.say_card(now);
+            self.say_again(now);
+        }
+    }
+
+    /// Asks `from`, who spoke of `subject`, for what proves it.
+    pub(super) fn want(&mut self, now: Timestamp, from: MemberId, subject: MemberId) {
+        let Some(link) = self.links.get_mut(&from).filter(|link| link.open) else { return };
+        if link.wants.take(now, 1) {
+            let message = crate::message::Message::Want { wanted: vec![(subject, u8::MAX)] };
+            self.send(from, message, super::Delivery::Datagram);
+        }
+    }
+
+    /// Forgets who has been missing for long, and what was forgotten long ago.
+    pub(super) fn sweep(&mut self, now: Timestamp) {
+        let after = self.profile.forget_after;
+        let old = self.missing_since.iter().filter(|(_, since)| now.since(**since) >= after);
+        let old: Vec<MemberId> = old.map(|(member, _)| *member).collect();
+        for member in old {
+            if let Some(card) = self.roster.version(member, Topic::Card) {
+                self.forgotten.insert(member, (card, now));
+            }
+            self.remove_member(member);
+            self.standing_changed = now;
+        }
+        self.forgotten.retain(|_, (_, at)| now.since(*at) < after);
+    }
+}
+
+/// Whether it is the holder's to say: a cell speaks of itself, a coordinator of who is expelled.
+fn may_say(holder: &Holder, content: &Content) -> bool {
+    match content {
+        Content::Card(_) => true,
+        Content::Info(info) => !is_coordinator(holder) && info.cell_id == holder.name,
+        Content::Load(load) => !is_coordinator(holder) && load.cell_id == holder.name,
+        Content::Revocations(_) => is_coordinator(holder),
+        Content::Certificate => false,
+    }
+}

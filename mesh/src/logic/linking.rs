@@ -1,0 +1,290 @@
+//! Whom to dial, when again, when to let go.
+//!
+//! Links are few: to those we watch, to every coordinator (cells dial them, which works through a
+//! NAT), and those that others made to us. One that is not wanted any more is closed after a while by
+//! the side that dialled.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use volvox_protocol::time::Timestamp;
+
+use super::rumours::Budget;
+use super::telling::Class;
+use super::{Delivery, Effect, Member, Standing, is_coordinator, issued_ms};
+use crate::identity::{MemberId, Notary};
+use crate::message::Message;
+use crate::record::{Item, Record, Topic};
+
+/// The first wait after a dial that failed, and the longest.
+const RETRY: Duration = Duration::from_millis(250);
+const LONGEST_RETRY: Duration = Duration::from_secs(15);
+
+/// A link that nobody wants any more is kept for so long: rings move back sometimes.
+const LINGER: Duration = Duration::from_secs(30);
+
+/// How often links are looked at when all is well.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// A link that is up, being made, or to be made again.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) open: bool,
+    pub(super) dialling: bool,
+    dialled: bool,
+    address: SocketAddr,
+    retry_at: Timestamp,
+    failures: u32,
+    unwanted_since: Option<Timestamp>,
+    /// What was told to this one of the two logs.
+    urgent_place: u64,
+    gossip_place: u64,
+    /// The address that we told it that it has.
+    told: Option<SocketAddr>,
+    /// Comparisons that we asked for, a bit for each scope.
+    pub(super) asked: u8,
+    /// A comparison was too large for one answer.
+    pub(super) unfinished: bool,
+    /// What we may ask it for.
+    pub(super) wants: Budget,
+    /// What it may ask us for.
+    pub(super) questions: Budget,
+}
+
+impl Link {
+    fn new(now: Timestamp, address: SocketAddr) -> Link {
+        Link {
+            open: false,
+            dialling: false,
+            dialled: false,
+            address,
+            retry_at: now,
+            failures: 0,
+            unwanted_since: None,
+            urgent_place: 0,
+            gossip_place: 0,
+            told: None,
+            asked: 0,
+            unfinished: false,
+            wants: Budget::new(50, 500, now),
+            questions: Budget::new(20, 200, now),
+        }
+    }
+
+    pub(super) fn place(&self, class: Class) -> u64 {
+        match class {
+            Class::Urgent => self.urgent_place,
+            Class::Gossip => self.gossip_place,
+        }
+    }
+
+    pub(super) fn place_mut(&mut self, class: Class) -> &mut u64 {
+        match class {
+            Class::Urgent => &mut self.urgent_place,
+            Class::Gossip => &mut self.gossip_place,
+        }
+    }
+}
+
+impl<N: Notary> Member<N> {
+    pub(super) fn link_entry(
+        &mut self,
+        now: Timestamp,
+        peer: MemberId,
+        address: SocketAddr,
+    ) -> &mut Link {
+        let link = self.links.entry(peer).or_insert_with(|| Link::new(now, address));
+        if !link.open {
+            link.address = address;
+        }
+        link
+    }
+
+    pub(super) fn link_up(
+        &mut self,
+        now: Timestamp,
+        peer: MemberId,
+        certificate: &[u8],
+        address: SocketAddr,
+        dialled: bool,
+    ) {
+        let is_stranger = self.revoked.contains(&peer) || peer == self.me.member;
+        if is_stranger || self.own.left || self.own.expelled {
+            self.refused.strangers += u64::from(is_stranger);
+            self.out.push(Effect::Close { peer });
+            return;
+        }
+        if let Ok(holder) = self.notary.holder(now, certificate) {
+            let record = Arc::new(Record::certificate(peer, issued_ms(&holder), certificate));
+            let known = self.roster.version(peer, Topic::Certificate);
+            if known.is_none_or(|known| known < record.version) {
+                self.hear_certificate(now, Some(peer), record);
+            }
+        }
+        if self.roster.get(peer).is_none() {
+            // The table is full, or the certificate does not hold after all.
+            self.out.push(Effect::Close { peer });
+            return;
+        }
+        let (urgent, gossip) = (self.urgent.end(), self.gossip.end());
+        let link = self.link_entry(now, peer, address);
+        let was_open = link.open;
+        *link = Link { open: true, dialled, address, ..Link::new(now, address) };
+        link.urgent_place = urgent;
+        link.gossip_place = gossip;
+        self.timers.seeds = Timestamp::NEVER;
+        self.seed_backoff = 0;
+        self.timers.links = now;
+        self.greet(peer);
+        if !self.is_synced() || was_open {
+            self.ask_everything(peer);
+        }
+        self.probe_on_link(now, peer);
+    }
+
+    /// What one who was not linked with us until now should know: that we are here, what we said, and
+    /// what is said against it.
+    fn greet(&mut self, peer: MemberId) {
+        let to_coordinator = self.coordinator_ids.contains(&peer);
+        let mut topics = vec![Topic::Card];
+        if to_coordinator {
+            topics.extend([Topic::Info, Topic::Load]);
+        }
+        let me = self.me.member;
+        let records = topics.into_iter().filter_map(|topic| self.roster.record(me, topic));
+        let mut items: Vec<Item> = records.cloned().map(Item::Record).collect();
+        items.extend(self.grievances(peer));
+        self.send(peer, Message::Gossip { items }, Delivery::Stream);
+    }
+
+    pub(super) fn link_down(&mut self, now: Timestamp, peer: MemberId) {
+        let Some(link) = self.links.get_mut(&peer) else { return };
+        link.open = false;
+        link.dialling = false;
+        link.asked = 0;
+        link.retry_at = now;
+        self.timers.links = now;
+        if !self.links.values().any(|link| link.open) {
+            self.timers.seeds = self.timers.seeds.min(now);
+        }
+        // A broken link is a reason to ask: at once, not when its turn comes.
+        if is_coordinator(&self.me) || self.watched().contains(&peer) {
+            self.probe(now, peer);
+        }
+    }
+
+    pub(super) fn dial_failed(
+        &mut self,
+        now: Timestamp,
+        peer: Option<MemberId>,
+        address: SocketAddr,
+    ) {
+        let Some(peer) = peer else { return };
+        let wait = self.backoff(self.links.get(&peer).map_or(0, |link| link.failures));
+        let link = self.link_entry(now, peer, address);
+        if link.open {
+            return;
+        }
+        link.dialling = false;
+        link.failures = link.failures.saturating_add(1);
+        link.retry_at = now + wait;
+        self.timers.links = self.timers.links.min(now + wait);
+        self.probe_without_link(now, peer);
+    }
+
+    fn backoff(&mut self, failures: u32) -> Duration {
+        let span = (RETRY * (1 << failures.min(6))).min(LONGEST_RETRY);
+        self.jittered(span)
+    }
+
+    /// Makes the links that we want, and ends those that we dialled and want no more.
+    pub(super) fn mind_links(&mut self, now: Timestamp) {
+        let mut wanted = self.watched();
+        wanted.extend(self.coordinators());
+        let mut next = now + LOOK;
+        for peer in &wanted {
+            let retry_at = self.links.get(peer).map(|link| (link.open, link.retry_at));
+            match retry_at {
+                Some((true, _)) => {}
+                Some((false, at)) if at > now => next = next.min(at),
+                Some((false, _)) | None => self.dial(now, *peer),
+            }
+        }
+        let mut unwanted = Vec::new();
+        let roster = &self.roster;
+        let in_probe = &self.probes;
+        self.links.retain(|peer, link| {
+            if wanted.contains(peer) || in_probe.contains_key(peer) {
+                link.unwanted_since = None;
+                return true;
+            }
+            let since = *link.unwanted_since.get_or_insert(now);
+            let is_over = now.since(since) >= LINGER;
+            if is_over && link.open && link.dialled {
+                unwanted.push(*peer);
+            }
+            // What is neither open nor wanted needs no memory, but for those who may come back.
+            link.open || !is_over || roster.standing(*peer) == Standing::Present && link.dialling
+        });
+        for peer in unwanted {
+            self.out.push(Effect::Close { peer });
+        }
+        self.timers.links = next;
+    }
+
+    /// Nobody is linked with us: somebody of those we were told of at the beginning may be there.
+    pub(super) fn try_seeds(&mut self, now: Timestamp) {
+        if self.seeds.is_empty() || self.links.values().any(|link| link.open) {
+            self.timers.seeds = Timestamp::NEVER;
+            return;
+        }
+        let tries = self.seed_backoff;
+        self.seed_backoff = tries.saturating_add(1);
+        let place = usize::try_from(tries).unwrap_or(0) % self.seeds.len();
+        let rounds = tries / u32::try_from(self.seeds.len()).unwrap_or(u32::MAX).max(1);
+        self.timers.seeds = now + self.backoff(rounds);
+        let address = self.seeds[place];
+        if address != self.own.card.address {
+            self.out.push(Effect::Dial { peer: None, address });
+        }
+    }
+
+    /// Tries one who is missing, or a seed that is not known to be there: after a partition each side
+    /// takes the other for gone.
+    pub(super) fn reach_out(&mut self) {
+        let is_linked = |peer: &MemberId| self.links.get(peer).is_some_and(|link| link.open);
+        let missing = self.missing_since.keys().filter(|peer| !is_linked(peer));
+        let missing = missing.filter_map(|peer| {
+            let card = self.roster.get(*peer)?.card()?;
+            (!card.leaf && !card.left).then_some((Some(*peer), card.address))
+        });
+        let known = |address: &SocketAddr| {
+            self.links.values().any(|link| link.open && link.address == *address)
+                || self.roster.iter().any(|(_, s)| {
+                    s.standing() == Standing::Present
+                        && s.card().is_some_and(|card| card.address == *address)
+                })
+        };
+        let mut candidates: Vec<_> = missing.collect();
+        candidates.extend(self.seeds.iter().filter(|a| !known(a)).map(|a| (None, *a)));
+        if !candidates.is_empty() {
+            let (peer, address) = candidates[self.random.below(candidates.len())];
+            self.out.push(Effect::Dial { peer, address });
+        }
+    }
+
+    /// A packet came from this address. If the sender says it is elsewhere, it is told.
+    pub(super) fn seen(&mut self, from: MemberId, address: SocketAddr) {
+        let card = self.roster.get(from).and_then(|subject| subject.card());
+        let says = card.map(|card| card.address.ip());
+        let Some(link) = self.links.get_mut(&from) else { return };
+        link.address = address;
+        if says.is_some_and(|says| says != address.ip()) && link.told != Some(address) {
+            link.told = Some(address);
+            self.send(from, Message::Observed { address }, Delivery::Datagram);
+        }
+    }
+}

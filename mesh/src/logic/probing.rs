@@ -1,0 +1,343 @@
+//! When somebody does not answer, and how far we trust ourselves in saying so.
+//!
+//! A probe is a few pings, then a few others who are asked to try, then an accusation. A handshake
+//! is waited for first and never counts as a missed ping. Every wait grows with our own bad health:
+//! when our timers come late, when those we asked for help do not even say that they hear us, or when
+//! others accuse us, the fault may be ours.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+use std::time::Duration;
+
+use volvox_protocol::time::Timestamp;
+
+use super::{Delivery, Effect, Member, Standing, is_coordinator};
+use crate::identity::{MemberId, Notary};
+use crate::message::{Message, Roots};
+use crate::record::Item;
+
+/// The worst health.
+const ILL: u32 = 8;
+
+/// In worse health than this we accuse even though nobody answers us: it may be the truth.
+const LONELY: u32 = 3;
+
+/// Probes at one time: more than this are never needed by a cell, and a coordinator that loses a
+/// large part of its fleet works through it in turns.
+const PROBES: usize = 4_096;
+
+/// Pings on behalf of others at one time.
+const RELAYS: usize = 1_024;
+
+/// Accusations that a ping tells the one who is accused.
+const GRIEVANCES: usize = 4;
+
+/// Asking one member whether it is there.
+#[derive(Debug)]
+pub(super) struct Probe {
+    seq: u32,
+    stage: Stage,
+    until: Timestamp,
+    asked: Vec<MemberId>,
+    heard: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// A link is being made.
+    Dialling,
+    /// So many pings were sent.
+    Direct(u32),
+    /// Others are trying.
+    Indirect,
+}
+
+/// Asking on behalf of another.
+#[derive(Debug)]
+pub(super) struct Relay {
+    origin: MemberId,
+    seq: u32,
+    target: MemberId,
+    until: Timestamp,
+}
+
+impl<N: Notary> Member<N> {
+    /// The next of those we watch is asked.
+    pub(super) fn probe_next(&mut self, now: Timestamp) {
+        let watched = self.watched();
+        if watched.is_empty() {
+            return;
+        }
+        let target = watched[self.next_pick % watched.len()];
+        self.next_pick = self.next_pick.wrapping_add(1);
+        self.probe(now, target);
+    }
+
+    /// A coordinator asks leaves, whom nobody else watches: each once in a period.
+    pub(super) fn probe_next_leaf(&mut self, now: Timestamp) {
+        let leaves: Vec<MemberId> = if is_coordinator(&self.me) {
+            let leaf = |card: &crate::record::Card| card.leaf;
+            let all = self.roster.iter().filter(|(_, s)| s.standing() == Standing::Present);
+            all.filter(|(_, s)| s.card().is_some_and(leaf)).map(|(member, _)| member).collect()
+        } else {
+            Vec::new()
+        };
+        let every = self.profile.leaf_probe_every;
+        let count = u32::try_from(leaves.len()).unwrap_or(u32::MAX).max(1);
+        self.timers.leaf_probe = now + (every / count).max(Duration::from_millis(10));
+        let last = self.next_leaf;
+        let after = leaves.iter().find(|leaf| last.is_none_or(|last| **leaf > last));
+        if let Some(target) = after.or(leaves.first()).copied() {
+            self.next_leaf = Some(target);
+            self.probe(now, target);
+        }
+    }
+
+    /// Begins to ask a member, unless we are asking it already.
+    pub(super) fn probe(&mut self, now: Timestamp, target: MemberId) {
+        let is_needed = self.roster.standing(target) == Standing::Present
+            && target != self.me.member
+            && !self.probes.contains_key(&target)
+            && self.probes.len() < PROBES;
+        if !is_needed {
+            return;
+        }
+        self.next_seq = self.next_seq.wrapping_add(1);
+        let seq = self.next_seq;
+        let is_open = self.links.get(&target).is_some_and(|link| link.open);
+        let (stage, wait) = if is_open {
+            self.ping(target, seq);
+            (Stage::Direct(1), self.profile.probe_step)
+        } else {
+            self.dial(now, target);
+            (Stage::Dialling, self.profile.dial_wait)
+        };
+        let until = now + self.scaled(wait);
+        self.timers.probes = self.timers.probes.min(until);
+        let probe = Probe { seq, stage, until, asked: Vec::new(), heard: false };
+        self.probes.insert(target, probe);
+    }
+
+    fn ping(&mut self, target: MemberId, seq: u32) {
+        let items = self.grievances(target);
+        let message = Message::Ping { seq, roots: self.shown_roots(), items };
+        self.send(target, message, Delivery::Datagram);
+    }
+
+    pub(super) fn answer_ping(&mut self, from: MemberId, seq: u32) {
+        let items = self.grievances(from);
+        let message = Message::Ack { seq, roots: self.shown_roots(), items };
+        self.send(from, message, Delivery::Datagram);
+    }
+
+    /// A leaf compares with nobody.
+    fn shown_roots(&self) -> Roots {
+        if self.profile.leaf { Roots::default() } else { self.roster.roots() }
+    }
+
+    /// What `member` must answer to, if it is there.
+    pub(super) fn grievances(&self, member: MemberId) -> Vec<Item> {
+        let trial = self.trials.get(&member).map(|trial| &trial.accusations);
+        let charges = trial.or(self.verdicts.get(&member));
+        let charges = charges.into_iter().flatten().take(GRIEVANCES);
+        charges.cloned().map(Item::Accusation).collect()
+    }
+
+    /// A link is up: those who waited for it are asked.
+    pub(super) fn probe_on_link(&mut self, now: Timestamp, target: MemberId) {
+        let step = self.scaled(self.profile.probe_step);
+        if let Some(probe) = self.probes.get_mut(&target)
+            && probe.stage == Stage::Dialling
+        {
+            probe.stage = Stage::Direct(1);
+            probe.until = now + step;
+            let seq = probe.seq;
+            self.timers.probes = self.timers.probes.min(now + step);
+            self.ping(target, seq);
+        }
+        let waiting = self.relays.iter().filter(|(_, relay)| relay.target == target);
+        for seq in waiting.map(|(seq, _)| *seq).collect::<Vec<_>>() {
+            self.ping(target, seq);
+        }
+    }
+
+    /// A link could not be made.
+    pub(super) fn probe_without_link(&mut self, now: Timestamp, target: MemberId) {
+        if self.probes.get(&target).is_some_and(|probe| probe.stage == Stage::Dialling) {
+            self.ask_others(now, target);
+        }
+    }
+
+    pub(super) fn step_probes(&mut self, now: Timestamp) {
+        let due = self.probes.iter().filter(|(_, probe)| probe.until <= now);
+        for target in due.map(|(target, _)| *target).collect::<Vec<_>>() {
+            self.step_probe(now, target);
+        }
+        let due = self.relays.iter().filter(|(_, relay)| relay.until <= now);
+        for seq in due.map(|(seq, _)| *seq).collect::<Vec<_>>() {
+            if let Some(relay) = self.relays.remove(&seq) {
+                let message = Message::Missed { seq: relay.seq, target: relay.target };
+                self.send(relay.origin, message, Delivery::Datagram);
+            }
+        }
+        let probes = self.probes.values().map(|probe| probe.until);
+        let relays = self.relays.values().map(|relay| relay.until);
+        self.timers.probes = probes.chain(relays).min().unwrap_or(Timestamp::NEVER);
+    }
+
+    fn step_probe(&mut self, now: Timestamp, target: MemberId) {
+        let step = self.scaled(self.profile.probe_step);
+        let Some(probe) = self.probes.get_mut(&target) else { return };
+        match probe.stage {
+            Stage::Direct(tries) if tries < self.profile.probe_tries => {
+                probe.stage = Stage::Direct(tries + 1);
+                probe.until = now + step;
+                let seq = probe.seq;
+                self.ping(target, seq);
+            }
+            Stage::Dialling | Stage::Direct(_) => self.ask_others(now, target),
+            Stage::Indirect => self.failed(now, target),
+        }
+    }
+
+    /// Asks others to try: a coordinator first, who has a link to everybody.
+    fn ask_others(&mut self, now: Timestamp, target: MemberId) {
+        let open = self.links.iter().filter(|(peer, link)| link.open && **peer != target);
+        let mut others: Vec<MemberId> = open.map(|(peer, _)| *peer).collect();
+        others.retain(|peer| self.roster.standing(*peer) == Standing::Present);
+        let is_leaf = self.roster.get(target).and_then(|s| s.card()).is_some_and(|c| c.leaf);
+        if is_leaf {
+            others.retain(|peer| self.coordinator_ids.contains(peer));
+        }
+        for place in (1..others.len()).rev() {
+            others.swap(place, self.random.below(place + 1));
+        }
+        if let Some(place) = others.iter().position(|peer| self.coordinator_ids.contains(peer)) {
+            others.swap(0, place);
+        }
+        others.truncate(self.profile.go_betweens);
+        let wait = if others.is_empty() { Duration::ZERO } else { self.profile.indirect_wait };
+        let until = now + self.scaled(wait);
+        let Some(probe) = self.probes.get_mut(&target) else { return };
+        probe.stage = Stage::Indirect;
+        probe.until = until;
+        probe.asked.clone_from(&others);
+        let seq = probe.seq;
+        self.timers.probes = self.timers.probes.min(until);
+        for other in others {
+            self.send(other, Message::PingReq { seq, target }, Delivery::Datagram);
+        }
+        self.ping(target, seq);
+    }
+
+    fn failed(&mut self, now: Timestamp, target: MemberId) {
+        let Some(probe) = self.probes.remove(&target) else { return };
+        let alone = !probe.asked.is_empty() && !probe.heard;
+        if alone {
+            self.worse();
+        }
+        if !alone || self.health > LONELY {
+            self.accuse(now, target);
+        }
+    }
+
+    /// An answer: to us, or to one for whom we asked.
+    pub(super) fn answered(&mut self, now: Timestamp, from: MemberId, seq: u32) {
+        if self.probes.get(&from).is_some_and(|probe| probe.seq == seq) {
+            self.succeeded(now, from);
+            self.vouch(from);
+        }
+        if self.relays.get(&seq).is_some_and(|relay| relay.target == from)
+            && let Some(relay) = self.relays.remove(&seq)
+        {
+            let message = Message::Reached { seq: relay.seq, target: from };
+            self.send(relay.origin, message, Delivery::Datagram);
+        }
+    }
+
+    pub(super) fn reached(&mut self, now: Timestamp, from: MemberId, seq: u32, target: MemberId) {
+        let asked = self.probes.get(&target);
+        if asked.is_some_and(|probe| probe.seq == seq && probe.asked.contains(&from)) {
+            self.succeeded(now, target);
+        } else {
+            self.refused.unasked += 1;
+        }
+    }
+
+    pub(super) fn missed(&mut self, from: MemberId, seq: u32, target: MemberId) {
+        if let Some(probe) = self.probes.get_mut(&target)
+            && probe.seq == seq
+            && probe.asked.contains(&from)
+        {
+            probe.heard = true;
+        }
+    }
+
+    fn succeeded(&mut self, _now: Timestamp, target: MemberId) {
+        self.probes.remove(&target);
+        self.health = self.health.saturating_sub(1);
+    }
+
+    /// Another asks us to try. We make a link if we have none.
+    pub(super) fn ask_for(&mut self, now: Timestamp, from: MemberId, seq: u32, target: MemberId) {
+        if target == self.me.member {
+            self.answer_ping(from, seq);
+            return;
+        }
+        let is_known = self.roster.get(target).is_some_and(|subject| subject.card().is_some());
+        if !is_known || self.relays.len() >= RELAYS {
+            self.refused.excessive += u64::from(self.relays.len() >= RELAYS);
+            self.send(from, Message::Missed { seq, target }, Delivery::Datagram);
+            return;
+        }
+        self.next_seq = self.next_seq.wrapping_add(1);
+        let own = self.next_seq;
+        let until = now + self.profile.indirect_wait * 3 / 4;
+        self.relays.insert(own, Relay { origin: from, seq, target, until });
+        self.timers.probes = self.timers.probes.min(until);
+        if self.links.get(&target).is_some_and(|link| link.open) {
+            self.ping(target, own);
+        } else {
+            self.dial(now, target);
+        }
+    }
+
+    pub(super) fn worse(&mut self) {
+        self.health = (self.health + 1).min(ILL);
+    }
+
+    fn scaled(&self, span: Duration) -> Duration {
+        span * (1 + self.health)
+    }
+
+    /// If we come late to our own timers, then others may have answered long ago: nothing that ran
+    /// out meanwhile counts, and we trust ourselves less.
+    pub(super) fn mind_lateness(&mut self, now: Timestamp) {
+        let late = now.since(self.expected);
+        if self.expected == Timestamp::NEVER || late <= self.profile.probe_step {
+            return;
+        }
+        self.worse();
+        for probe in self.probes.values_mut() {
+            probe.until = probe.until + late;
+        }
+        for relay in self.relays.values_mut() {
+            relay.until = relay.until + late;
+        }
+        let probes = self.probes.values().map(|probe| probe.until);
+        let relays = self.relays.values().map(|relay| relay.until);
+        self.timers.probes = probes.chain(relays).min().unwrap_or(Timestamp::NEVER);
+        self.postpone_trials(late);
+    }
+
+    /// The effect that makes a link, if we know where.
+    pub(super) fn dial(&mut self, now: Timestamp, target: MemberId) {
+        let card = self.roster.get(target).and_then(|subject| subject.card());
+        let Some(address) = card.filter(|card| !card.leaf).map(|card| card.address) else { return };
+        let link = self.link_entry(now, target, address);
+        if !link.open && !link.dialling {
+            link.dialling = true;
+            self.out.push(Effect::Dial { peer: Some(target), address });
+        }
+    }
+}

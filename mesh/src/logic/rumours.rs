@@ -1,0 +1,141 @@
+//! News on its way: what is to be told to each of those we tell, in order, within a budget.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use volvox_protocol::time::Timestamp;
+
+use crate::identity::MemberId;
+use crate::record::Item;
+
+/// News that is kept for those who have not been told. What falls out is found by comparison.
+const RUMOURS: usize = 8_192;
+
+/// One piece, and from whom we have it.
+#[derive(Debug)]
+pub(super) struct Rumour {
+    pub(super) item: Item,
+    pub(super) from: Option<MemberId>,
+}
+
+/// A log that several readers follow, each at its own place.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    first: u64,
+    rumours: VecDeque<Rumour>,
+}
+
+impl Log {
+    pub(super) fn push(&mut self, item: Item, from: Option<MemberId>) {
+        self.rumours.push_back(Rumour { item, from });
+        if self.rumours.len() > RUMOURS {
+            self.drop_until(self.first + 1);
+        }
+    }
+
+    /// The place after the last piece.
+    pub(super) fn end(&self) -> u64 {
+        self.first + self.rumours.len() as u64
+    }
+
+    /// The pieces from `place` on, with the place after each. What was dropped is skipped.
+    pub(super) fn from(&self, place: u64) -> impl Iterator<Item = (u64, &Rumour)> {
+        let skip = usize::try_from(place.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        let after = self.first + 1;
+        (0u64..).zip(&self.rumours).skip(skip).map(move |(nth, rumour)| (after + nth, rumour))
+    }
+
+    /// Everybody has read up to `place`.
+    pub(super) fn drop_until(&mut self, place: u64) {
+        while self.first < place && self.rumours.pop_front().is_some() {
+            self.first += 1;
+        }
+        if self.rumours.is_empty() && self.rumours.capacity() > 256 {
+            self.rumours.shrink_to(16);
+        }
+    }
+}
+
+/// So much for each second, and a little at once.
+#[derive(Debug)]
+pub(super) struct Budget {
+    per_second: u32,
+    /// In thousandths, so that short spans count; below zero: a debt.
+    left: i64,
+    most: i64,
+    at: Timestamp,
+}
+
+impl Budget {
+    pub(super) fn new(per_second: u32, at_once: u32, now: Timestamp) -> Budget {
+        let most = i64::from(at_once) * 1_000;
+        Budget { per_second, left: most, most, at: now }
+    }
+
+    /// Takes `amount` if there is anything left. What is overdrawn is waited for.
+    pub(super) fn take(&mut self, now: Timestamp, amount: usize) -> bool {
+        self.refill(now);
+        if self.left <= 0 {
+            return false;
+        }
+        let amount = i64::try_from(amount).unwrap_or(i64::MAX);
+        self.left = self.left.saturating_sub(amount.saturating_mul(1_000));
+        true
+    }
+
+    fn refill(&mut self, now: Timestamp) {
+        let span = u32::try_from(now.since(self.at).as_millis()).unwrap_or(u32::MAX);
+        if span > 0 {
+            self.at = self.at + Duration::from_millis(span.into());
+            let earned = i64::from(span) * i64::from(self.per_second);
+            self.left = self.left.saturating_add(earned).min(self.most);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::identity::Signature;
+    use crate::record::{Accusation, Version};
+
+    fn item(count: u32) -> Item {
+        let nobody = MemberId([0; 16]);
+        let card = Version { generation: 0, count };
+        let signature = Signature::NONE;
+        Item::Accusation(Arc::new(Accusation { accuser: nobody, subject: nobody, card, signature }))
+    }
+
+    #[test]
+    fn each_reader_gets_each_piece_once_and_a_slow_one_misses_the_oldest() {
+        let mut log = Log::default();
+        (0..3).for_each(|count| log.push(item(count), None));
+        let places: Vec<u64> = log.from(1).map(|(after, _)| after).collect();
+        assert_eq!((places, log.end()), (vec![2, 3], 3));
+        log.drop_until(2);
+        assert_eq!(log.from(0).map(|(after, _)| after).collect::<Vec<_>>(), [3]);
+        (0..10_000).for_each(|count| log.push(item(count), None));
+        assert_eq!(log.from(0).count(), RUMOURS);
+        assert_eq!(log.from(0).last().unwrap().0, log.end());
+        log.drop_until(log.end());
+        assert_eq!(log.from(0).count(), 0);
+    }
+
+    #[test]
+    fn a_budget_is_kept_over_time_whatever_the_steps() {
+        let start = Timestamp::from_secs(1);
+        let mut budget = Budget::new(1_000, 500, start);
+        let mut taken = 0;
+        for step in 0..10_000u64 {
+            let now = start + Duration::from_micros(step * 700);
+            if budget.take(now, 100) {
+                taken += 100;
+            }
+        }
+        assert!((7_000..=7_700).contains(&taken), "{taken} bytes in seven seconds");
+    }
+}

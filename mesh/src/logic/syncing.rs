@@ -1,0 +1,274 @@
+//! How two members find out where they differ, and mend it.
+//!
+//! Every ping shows digests of all that its sender knows. When they differ for longer than news
+//! takes, one side asks for a comparison: digests of 64 parts, then what is in the parts that differ,
+//! then the records. A newcomer has nothing, and is sent everything by the first whom it asks. The
+//! work for one question is bounded; what is left over is asked for again.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use volvox_protocol::time::Timestamp;
+
+use super::roster::{bucket_of, topics};
+use super::{Delivery, Member, Standing};
+use crate::identity::{MemberId, Notary};
+use crate::message::{BUCKETS, Holding, Message, Roots, Scope};
+use crate::record::{Item, Topic};
+
+/// Holdings in one answer.
+const HOLDINGS: usize = 4_096;
+
+/// Bytes of records in answer to one question.
+const ANSWER_BYTES: usize = 2 << 20;
+
+/// How long what we know must have been the same before a difference means something.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// The wait before the rest is asked for: what was sent should have come by then.
+const AGAIN: Duration = Duration::from_millis(300);
+
+/// What was sent with an answer is no news when it comes within this time after it.
+const ARRIVAL: Duration = Duration::from_secs(1);
+
+/// The bit of a [`Message::Want`] that stands for accusations.
+const ACCUSATIONS: u8 = 1 << 7;
+
+impl<N: Notary> Member<N> {
+    /// Asks one that we just met for all it knows.
+    pub(super) fn ask_everything(&mut self, peer: MemberId) {
+        if self.profile.leaf {
+            self.ask(peer, Scope::Coordinators);
+        } else {
+            self.ask(peer, Scope::Standing);
+            self.ask(peer, Scope::Load);
+        }
+    }
+
+    fn ask(&mut self, peer: MemberId, scope: Scope) {
+        let Some(link) = self.links.get_mut(&peer).filter(|link| link.open) else { return };
+        link.asked |= 1 << scope as u8;
+        let buckets = self.roster.buckets(scope);
+        self.send(peer, Message::Compare { scope, buckets }, Delivery::Stream);
+    }
+
+    /// Somebody shows digests of what it knows.
+    pub(super) fn consider_roots(&mut self, now: Timestamp, from: MemberId, theirs: Roots) {
+        let ours = self.roster.roots();
+        if theirs == ours || theirs == Roots::default() || self.profile.leaf {
+            return;
+        }
+        let is_settled = now.since(self.standing_changed) >= SETTLED;
+        if theirs.standing != ours.standing && is_settled && self.timers.compare <= now {
+            self.timers.compare = now + self.jittered(self.profile.compare_every);
+            self.ask(from, Scope::Standing);
+        }
+        if theirs.load != ours.load && self.timers.compare_loads <= now {
+            self.timers.compare_loads = now + self.jittered(self.profile.compare_loads_every);
+            self.ask(from, Scope::Load);
+        }
+    }
+
+    /// More parts differed than one answer holds.
+    pub(super) fn compare_again(&mut self, _now: Timestamp) {
+        let waiting = self.links.iter_mut().filter(|(_, link)| link.open && link.unfinished);
+        let waiting: Vec<MemberId> = waiting
+            .map(|(peer, link)| {
+                link.unfinished = false;
+                *peer
+            })
+            .collect();
+        for peer in waiting {
+            self.ask(peer, Scope::Standing);
+        }
+    }
+
+    /// Somebody asks where we differ.
+    pub(super) fn compared(
+        &mut self,
+        now: Timestamp,
+        from: MemberId,
+        scope: Scope,
+        theirs: &[u64],
+    ) {
+        let Some(link) = self.links.get_mut(&from).filter(|link| link.open) else { return };
+        if !link.questions.take(now, 1) || !matches!(theirs.len(), 0 | BUCKETS) {
+            self.refused.excessive += 1;
+            return;
+        }
+        if scope == Scope::Coordinators {
+            self.tell_of_coordinators(from);
+            return;
+        }
+        let mut bytes = 0;
+        let (mut parts, mut holdings, mut items) = (0u64, Vec::new(), Vec::new());
+        let mut more = false;
+        // Begin anywhere, so that a bounded answer is not always about the same parts.
+        let turn = self.random.below(BUCKETS);
+        for bucket in (0..BUCKETS).map(|nth| (nth + turn) % BUCKETS) {
+            let digest = theirs.get(bucket).copied().unwrap_or(0);
+            if digest == self.roster.parts(scope)[bucket] {
+                continue;
+            }
+            if holdings.len() >= HOLDINGS || bytes >= ANSWER_BYTES {
+                more = scope == Scope::Standing;
+                break;
+            }
+            parts |= 1 << bucket;
+            let members: Vec<MemberId> = self.roster.members_of(bucket).collect();
+            for member in members {
+                if digest == 0 {
+                    let all = self.items_of(member, scope_bits(scope) | ACCUSATIONS);
+                    bytes += all.iter().map(Item::size).sum::<usize>();
+                    items.extend(all);
+                } else {
+                    holdings.push(self.roster.holding(member, scope));
+                }
+            }
+        }
+        // What they have nothing of goes at once; the parts that follow are the others.
+        self.send_stream(from, items);
+        let message = Message::Differ { scope, buckets: parts, holdings, more };
+        self.send(from, message, Delivery::Stream);
+    }
+
+    fn tell_of_coordinators(&mut self, to: MemberId) {
+        let mut all: Vec<MemberId> = self.coordinator_ids.iter().copied().collect();
+        all.push(self.me.member);
+        let bits = scope_bits(Scope::Coordinators);
+        let items = all.into_iter().filter(|member| self.is_coordinator_subject(*member));
+        let items: Vec<Item> = items.flat_map(|member| self.items_of(member, bits)).collect();
+        self.send_stream(to, items);
+        let message = Message::Differ {
+            scope: Scope::Coordinators,
+            buckets: 0,
+            holdings: Vec::new(),
+            more: false,
+        };
+        self.send(to, message, Delivery::Stream);
+    }
+
+    fn is_coordinator_subject(&self, member: MemberId) -> bool {
+        self.roster.get(member).is_some_and(|subject| subject.is_coordinator())
+    }
+
+    /// What the other side has where we differ.
+    pub(super) fn differs(
+        &mut self,
+        now: Timestamp,
+        from: MemberId,
+        scope: Scope,
+        parts: u64,
+        holdings: &[Holding],
+        more: bool,
+    ) {
+        let bit = 1 << scope as u8;
+        let link = self.links.get_mut(&from).filter(|link| link.open && link.asked & bit != 0);
+        let Some(link) = link else {
+            self.refused.unasked += 1;
+            return;
+        };
+        link.asked &= !bit;
+        link.unfinished |= more;
+        if more {
+            self.timers.compare_again = self.timers.compare_again.min(now + AGAIN);
+        } else if scope != Scope::Load && !self.is_synced() {
+            self.synced = now + ARRIVAL;
+        }
+        let theirs: BTreeMap<MemberId, &Holding> =
+            holdings.iter().take(HOLDINGS * 2).map(|holding| (holding.subject, holding)).collect();
+        let mut wanted = Vec::new();
+        let mut items = Vec::new();
+        for holding in theirs.values() {
+            if self.revoked.contains(&holding.subject) {
+                continue;
+            }
+            let (want, give) = self.difference(scope, holding);
+            if want != 0 {
+                wanted.push((holding.subject, want));
+            }
+            items.extend(self.items_of(holding.subject, give));
+        }
+        // A part that came with its records instead of holdings has nothing of ours to compare.
+        let listed = holdings.iter().fold(0u64, |mask, h| mask | 1 << bucket_of(h.subject));
+        for bucket in (0..BUCKETS).filter(|bucket| parts & listed & (1 << bucket) != 0) {
+            let ours = self.roster.members_of(bucket).filter(|m| !theirs.contains_key(m));
+            for member in ours.collect::<Vec<_>>() {
+                items.extend(self.items_of(member, scope_bits(scope) | ACCUSATIONS));
+            }
+        }
+        self.send_stream(from, items);
+        if !wanted.is_empty() {
+            self.send(from, Message::Want { wanted }, Delivery::Stream);
+        }
+    }
+
+    /// The topics that we want of a subject, and those that we can give.
+    fn difference(&self, scope: Scope, theirs: &Holding) -> (u8, u8) {
+        let (mut want, mut give) = (0, 0);
+        for topic in topics(scope) {
+            let mine = self.roster.version(theirs.subject, *topic);
+            let held = theirs.versions.iter().find(|(t, _)| t == topic).map(|(_, v)| *v);
+            want |= if held > mine { topic.bit() } else { 0 };
+            give |= if mine > held { topic.bit() } else { 0 };
+        }
+        if scope != Scope::Load {
+            let missing = self.roster.standing(theirs.subject) == Standing::Missing;
+            want |= if theirs.missing && !missing { ACCUSATIONS } else { 0 };
+            give |= if missing && !theirs.missing { ACCUSATIONS } else { 0 };
+        }
+        (want, give)
+    }
+
+    /// Somebody asks for records.
+    pub(super) fn hand_over(&mut self, now: Timestamp, to: MemberId, wanted: &[(MemberId, u8)]) {
+        let Some(link) = self.links.get_mut(&to).filter(|link| link.open) else { return };
+        if !link.questions.take(now, 1) {
+            self.refused.excessive += 1;
+            return;
+        }
+        let (mut items, mut bytes) = (Vec::new(), 0);
+        for (member, bits) in wanted.iter().take(HOLDINGS * 2) {
+            let all = self.items_of(*member, *bits);
+            bytes += all.iter().map(Item::size).sum::<usize>();
+            items.extend(all);
+            if bytes >= ANSWER_BYTES {
+                break;
+            }
+        }
+        self.send_stream(to, items);
+    }
+
+    /// What we have of a member, in the order in which it can be checked.
+    fn items_of(&self, member: MemberId, bits: u8) -> Vec<Item> {
+        let topics = Topic::ALL.into_iter().filter(|topic| bits & topic.bit() != 0);
+        let records = topics.filter_map(|topic| self.roster.record(member, topic).cloned());
+        let mut items: Vec<Item> = records.map(Item::Record).collect();
+        if bits & ACCUSATIONS != 0 {
+            items.extend(self.grievances(member));
+        }
+        items
+    }
+
+    fn send_stream(&mut self, to: MemberId, items: Vec<Item>) {
+        let (mut packet, mut size) = (Vec::new(), 0);
+        for item in items {
+            size += item.size();
+            packet.push(item);
+            if size >= super::telling::STREAM_BYTES {
+                let items = std::mem::take(&mut packet);
+                self.send(to, Message::Gossip { items }, Delivery::Stream);
+                size = 0;
+            }
+        }
+        if !packet.is_empty() {
+            self.send(to, Message::Gossip { items: packet }, Delivery::Stream);
+        }
+    }
+}
+
+fn scope_bits(scope: Scope) -> u8 {
+    topics(scope).iter().fold(0, |bits, topic| bits | topic.bit())
+}

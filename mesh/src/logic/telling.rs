@@ -1,0 +1,328 @@
+//! What is passed on, to whom, at what pace; and what we say of ourselves.
+//!
+//! News goes to those we watch, who pass it on to those they watch: along the rings everybody hears
+//! everything in a few steps, each of them from at most a few. What is our own goes to coordinators
+//! too, at once. How much is said in a second is bounded whatever happens in the mesh: what falls
+//! behind is replaced by what is newer, and comparison finds the rest.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use volvox_protocol::time::Timestamp;
+
+use super::{Delivery, Effect, Member, Standing, is_coordinator, own_certificate};
+use crate::identity::{MemberId, Notary};
+use crate::message::{DATAGRAM_BYTES, Message};
+use crate::record::{Content, Item, Record, Topic, Version};
+
+/// Bytes of news in one datagram, with some room for its head.
+const ITEMS_BYTES: usize = DATAGRAM_BYTES - 32;
+
+/// Datagrams in a row to one member. Beyond it a stream carries the rest.
+const DATAGRAMS: usize = 4;
+
+/// Bytes of news in one stream.
+pub(super) const STREAM_BYTES: usize = 128 << 10;
+
+/// The wait when a budget is used up.
+const PAUSE: Duration = Duration::from_millis(100);
+
+impl<N: Notary> Member<N> {
+    pub(super) fn send(&mut self, to: MemberId, message: Message, delivery: Delivery) {
+        self.out.push(Effect::Send { to, message, delivery });
+    }
+
+    /// Says something of this member: signs it, keeps it, passes it on.
+    pub(super) fn publish(&mut self, now: Timestamp, content: Content) {
+        let own_name = match &content {
+            Content::Info(info) => info.cell_id == self.me.name,
+            Content::Load(load) => load.cell_id == self.me.name,
+            Content::Revocations(_) => is_coordinator(&self.me),
+            Content::Card(_) => true,
+            Content::Certificate => false,
+        };
+        if !own_name || self.own.left || self.own.expelled {
+            return;
+        }
+        let record = self.say(content);
+        if record.topic != Topic::Load {
+            self.standing_changed = now;
+        }
+        self.own.unpushed |= record.topic.bit();
+        self.rumour(now, Item::Record(record), None);
+        self.push_own(now);
+    }
+
+    fn say(&mut self, content: Content) -> Arc<Record> {
+        let count = &mut self.own.counts[content.topic() as usize];
+        *count += 1;
+        let version = Version { generation: self.own.generation, count: *count };
+        let record = Record::signed(&self.notary, self.me.member, version, content);
+        let record = Arc::new(record);
+        self.roster.put(record.clone(), None);
+        record
+    }
+
+    /// Says that we are here: at first, after an accusation, at a new place.
+    pub(super) fn say_card(&mut self, now: Timestamp) {
+        let record = self.say(Content::Card(self.own.card));
+        self.roster.set_standing(self.me.member, Standing::Present);
+        self.standing_changed = now;
+        self.rumour(now, Item::Record(record), None);
+    }
+
+    /// Says in this life what was said in another.
+    pub(super) fn say_again(&mut self, now: Timestamp) {
+        for topic in [Topic::Info, Topic::Load, Topic::Revocations] {
+            if let Some(record) = self.roster.record(self.me.member, topic).cloned() {
+                self.publish(now, record.content.clone());
+            }
+        }
+    }
+
+    pub(super) fn leave(&mut self, now: Timestamp) {
+        self.own.card.left = true;
+        self.say_card(now);
+        self.own.left = true;
+        let Some(card) = self.roster.record(self.me.member, Topic::Card).cloned() else { return };
+        let open = self.links.iter().filter(|(_, link)| link.open).map(|(peer, _)| *peer);
+        for peer in open.collect::<Vec<_>>() {
+            let message = Message::Gossip { items: vec![Item::Record(card.clone())] };
+            self.send(peer, message, Delivery::Stream);
+        }
+    }
+
+    pub(super) fn renewed(&mut self, now: Timestamp, certificate: &[u8]) {
+        match self.notary.holder(now, certificate) {
+            Ok(holder) if holder.member == self.me.member => {
+                let record = Arc::new(own_certificate(&holder, certificate));
+                self.me = holder.clone();
+                self.roster.put(record.clone(), Some(holder));
+                self.standing_changed = now;
+                self.rumour(now, Item::Record(record), None);
+                // The key may be another one: what it signed has to be signed anew.
+                self.say_card(now);
+                self.say_again(now);
+            }
+            Ok(_) | Err(_) => self.refused.certificates += 1,
+        }
+    }
+
+    pub(super) fn moved(&mut self, now: Timestamp, address: SocketAddr) {
+        if self.own.card.address != address {
+            self.own.card.address = address;
+            self.own.seen_at.clear();
+            self.say_card(now);
+            self.out.push(Effect::Moved(address));
+        }
+    }
+
+    /// Somebody says where our packets come from. A coordinator is believed, others when two say
+    /// the same: one alone could send our callers astray.
+    pub(super) fn observed(&mut self, now: Timestamp, from: MemberId, address: SocketAddr) {
+        if self.own.address_is_fixed || address.ip() == self.own.card.address.ip() {
+            return;
+        }
+        let address = SocketAddr::new(address.ip(), self.own.card.address.port());
+        let trusted = self.coordinator_ids.contains(&from);
+        let confirmed = self.own.seen_at.iter().any(|(by, at)| *by != from && *at == address);
+        if trusted || confirmed {
+            self.moved(now, address);
+        } else if self.own.seen_at.len() < 64 {
+            self.own.seen_at.insert(from, address);
+        }
+    }
+
+    /// Puts news on its way.
+    pub(super) fn rumour(&mut self, now: Timestamp, item: Item, from: Option<MemberId>) {
+        // A newcomer hears what everybody knows: that is no news.
+        let is_news = from.is_none() || self.synced <= now;
+        if !is_news {
+            return;
+        }
+        let is_urgent = match &item {
+            Item::Record(record) => !matches!(record.topic, Topic::Info | Topic::Load),
+            Item::Accusation(_) => true,
+        };
+        if is_urgent {
+            self.urgent.push(item, from);
+            self.timers.urgent = self.timers.urgent.min(now + self.profile.urgent_delay);
+        } else {
+            self.gossip.push(item, from);
+            self.timers.gossip = self.timers.gossip.min(now + self.profile.gossip_every);
+        }
+    }
+
+    /// Tells coordinators at once what is new of us.
+    pub(super) fn push_own(&mut self, now: Timestamp) {
+        self.timers.push = Timestamp::NEVER;
+        let topics = Topic::ALL.into_iter().filter(|topic| self.own.unpushed & topic.bit() != 0);
+        let records = topics.filter_map(|topic| self.roster.record(self.me.member, topic));
+        let items: Vec<Item> = records.cloned().map(Item::Record).collect();
+        if items.is_empty() {
+            return;
+        }
+        if !self.push_budget.take(now, 1) {
+            let gap = Duration::from_secs(1) / self.profile.pushes_per_second.max(1);
+            self.timers.push = now + gap;
+            return;
+        }
+        self.own.unpushed = 0;
+        let coordinators: Vec<MemberId> = self.coordinators().collect();
+        for to in coordinators {
+            if self.links.get(&to).is_some_and(|link| link.open) {
+                self.send(to, Message::Gossip { items: items.clone() }, Delivery::Stream);
+            }
+        }
+    }
+
+    pub(super) fn flush_urgent(&mut self, now: Timestamp) {
+        self.timers.urgent = Timestamp::NEVER;
+        if !self.flush(now, Class::Urgent) {
+            self.timers.urgent = now + PAUSE;
+        }
+    }
+
+    pub(super) fn flush_gossip(&mut self, now: Timestamp) {
+        self.timers.gossip = Timestamp::NEVER;
+        if !self.flush(now, Class::Gossip) {
+            self.timers.gossip = now + self.profile.gossip_every;
+        }
+    }
+
+    /// Tells everybody we tell what they were not told yet. False: the budget is used up.
+    fn flush(&mut self, now: Timestamp, class: Class) -> bool {
+        let watched = self.watched();
+        let mut listeners: Vec<MemberId> = watched.clone();
+        listeners.extend(self.coordinators().filter(|member| !watched.contains(member)));
+        listeners.retain(|member| self.links.get(member).is_some_and(|link| link.open));
+        let turn = self.random.below(listeners.len().max(1));
+        listeners.rotate_left(turn);
+        let mut read_by_all = self.log(class).end();
+        let mut finished = true;
+        for to in listeners {
+            let own_only = !watched.contains(&to);
+            let place = self.links[&to].place(class);
+            let (items, place, size) = self.pieces(class, to, own_only, place);
+            if !items.is_empty() {
+                let budget = match class {
+                    Class::Urgent => &mut self.urgent_budget,
+                    Class::Gossip => &mut self.gossip_budget,
+                };
+                if !budget.take(now, size) {
+                    read_by_all = read_by_all.min(self.links[&to].place(class));
+                    finished = false;
+                    continue;
+                }
+                self.send_items(to, items);
+            }
+            finished &= place == self.log(class).end();
+            read_by_all = read_by_all.min(place);
+            if let Some(link) = self.links.get_mut(&to) {
+                *link.place_mut(class) = place;
+            }
+        }
+        match class {
+            Class::Urgent => self.urgent.drop_until(read_by_all),
+            Class::Gossip => self.gossip.drop_until(read_by_all),
+        }
+        finished
+    }
+
+    /// What `to` was not told, up to what one flush may carry; the place after it, and its bytes.
+    fn pieces(
+        &self,
+        class: Class,
+        to: MemberId,
+        own_only: bool,
+        mut place: u64,
+    ) -> (Vec<Item>, u64, usize) {
+        let most = match class {
+            Class::Urgent => STREAM_BYTES,
+            Class::Gossip => ITEMS_BYTES * DATAGRAMS,
+        };
+        let is_pushed = class == Class::Gossip && self.coordinator_ids.contains(&to);
+        let (mut items, mut size) = (Vec::new(), 0);
+        for (after, rumour) in self.log(class).from(place) {
+            let wanted = rumour.from != Some(to)
+                && (!own_only || rumour.from.is_none())
+                && !about(&rumour.item, to)
+                && !(is_pushed && rumour.from.is_none())
+                && self.is_current(&rumour.item);
+            if wanted {
+                let bytes = rumour.item.size();
+                if size + bytes > most && !items.is_empty() {
+                    break;
+                }
+                size += bytes;
+                items.push(rumour.item.clone());
+            }
+            place = after;
+        }
+        (items, place, size)
+    }
+
+    /// Sends news in as few packets as hold it.
+    pub(super) fn send_items(&mut self, to: MemberId, items: Vec<Item>) {
+        let total: usize = items.iter().map(Item::size).sum();
+        let (most, delivery) = if total > ITEMS_BYTES * DATAGRAMS {
+            (STREAM_BYTES, Delivery::Stream)
+        } else {
+            (ITEMS_BYTES, Delivery::Datagram)
+        };
+        let (mut packet, mut size) = (Vec::new(), 0);
+        for item in items {
+            let bytes = item.size();
+            if size + bytes > most && !packet.is_empty() {
+                let items = std::mem::take(&mut packet);
+                self.send(to, Message::Gossip { items }, delivery);
+                size = 0;
+            }
+            size += bytes;
+            packet.push(item);
+        }
+        if !packet.is_empty() {
+            self.send(to, Message::Gossip { items: packet }, delivery);
+        }
+    }
+
+    /// Whether nothing newer has come since.
+    fn is_current(&self, item: &Item) -> bool {
+        match item {
+            Item::Record(record) => {
+                self.roster.version(record.subject, record.topic) == Some(record.version)
+            }
+            Item::Accusation(accusation) => {
+                let card = self.roster.version(accusation.subject, Topic::Card);
+                card == Some(accusation.card)
+            }
+        }
+    }
+
+    fn log(&self, class: Class) -> &super::rumours::Log {
+        match class {
+            Class::Urgent => &self.urgent,
+            Class::Gossip => &self.gossip,
+        }
+    }
+}
+
+/// Nobody needs to be told what he said himself.
+fn about(item: &Item, member: MemberId) -> bool {
+    match item {
+        Item::Record(record) => record.subject == member,
+        Item::Accusation(accusation) => accusation.accuser == member,
+    }
+}
+
+/// The two kinds of news.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Who is there.
+    Urgent,
+    /// How they are doing.
+    Gossip,
+}

@@ -1,0 +1,4 @@
+//! A mesh of real members on a simulated network.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod fleets;

@@ -1,0 +1,277 @@
+//! When an accused member is missing. Every member judges for itself.
+//!
+//! An accusation opens a trial. The accused can end it by a newer card, which only it can sign. Until
+//! then the trial runs: short when several say the same, long on the word of few. On the word of one
+//! cell alone nobody but that cell itself finds against the accused; a few, chosen by lot, then ask
+//! the accused themselves, and accuse it too if it is silent. So one member that lies, or that is cut
+//! off, puts nobody out. A coordinator asks the accused itself at once, and as long as it is answered
+//! it finds for the accused, whoever says what.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use volvox_protocol::time::Timestamp;
+
+use super::rings::mix;
+use super::{Delivery, Effect, Member, Standing, is_coordinator};
+use crate::identity::{Kind, MemberId, Notary};
+use crate::message::Message;
+use crate::profile::Profile;
+use crate::record::{Accusation, Item, Topic};
+
+/// Accusations by one cell that are open at one time. A cell that cannot reach more than this many
+/// others should look at itself.
+const OPEN_ACCUSATIONS: usize = 64;
+
+/// Accusers that are kept for one trial.
+const ACCUSERS: usize = 8;
+
+/// How many are asked to look for themselves, on average, when one cell alone accuses.
+const JURY: u64 = 8;
+
+/// Cells wait this many times as long as coordinators.
+const PATIENCE: u32 = 3;
+
+/// One member, accused.
+#[derive(Debug)]
+pub(super) struct Trial {
+    pub(super) accusations: Vec<Arc<Accusation>>,
+    charges: Charges,
+    since: Timestamp,
+    due: Timestamp,
+    /// It answered us since the accusation.
+    vouched: bool,
+    /// The lot was drawn.
+    drawn: bool,
+}
+
+/// What speaks against somebody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Charges {
+    /// How many accuse.
+    pub accusers: usize,
+    /// Whether we are among them.
+    pub ours: bool,
+    /// Whether a coordinator is among them.
+    pub coordinator: bool,
+}
+
+/// How long the accused has to answer, or `None`: what speaks against it is not enough.
+pub fn time_to_answer(profile: &Profile, judge: Kind, charges: Charges) -> Option<Duration> {
+    let (shortest, longest) = (profile.trial_shortest, profile.trial_longest);
+    let span = match charges {
+        // Nobody but one cell, and not we.
+        Charges { accusers: 0 | 1, ours: false, coordinator: false } => return None,
+        Charges { accusers: 0 | 1, .. } => longest,
+        Charges { coordinator: true, .. } => shortest,
+        Charges { accusers: 2, .. } => shortest * 2,
+        Charges { .. } => shortest,
+    };
+    match judge {
+        Kind::Coordinator => Some(span),
+        Kind::Cell => Some(span * PATIENCE),
+    }
+}
+
+impl<N: Notary> Member<N> {
+    pub(super) fn hear_accusation(
+        &mut self,
+        now: Timestamp,
+        from: MemberId,
+        accusation: Arc<Accusation>,
+    ) {
+        let Accusation { accuser, subject, card, .. } = *accusation;
+        if accuser == self.me.member {
+            return;
+        }
+        let known = self.roster.version(subject, Topic::Card).unwrap_or_default();
+        if card > known {
+            self.want(now, from, subject);
+            return;
+        }
+        if card < known || self.has_charge(&accusation) {
+            return;
+        }
+        let holder = self.roster.get(accuser).and_then(|s| s.holder().cloned());
+        let Some(holder) = holder else {
+            self.want(now, from, accuser);
+            return;
+        };
+        // To an accusation against ourselves we answer even if we take the accuser for missing: after
+        // a partition each side takes the other for that.
+        let is_gone = self.roster.standing(accuser) == Standing::Missing;
+        if self.revoked.contains(&accuser) || is_gone && subject != self.me.member {
+            self.refused.strangers += 1;
+            return;
+        }
+        if !is_coordinator(&holder) && self.open_accusations(accuser) >= OPEN_ACCUSATIONS {
+            self.refused.accusations += 1;
+            return;
+        }
+        if !accusation.is_signed_by(&self.notary, &holder) {
+            self.refused.forged += 1;
+            return;
+        }
+        if subject == self.me.member {
+            self.defend(now, from);
+        } else {
+            self.charge(now, accusation, Some(from));
+        }
+    }
+
+    /// We are accused, and we are here.
+    fn defend(&mut self, now: Timestamp, from: MemberId) {
+        self.worse();
+        self.say_card(now);
+        if let Some(card) = self.roster.record(self.me.member, Topic::Card).cloned() {
+            let message = Message::Gossip { items: vec![Item::Record(card)] };
+            self.send(from, message, Delivery::Datagram);
+        }
+    }
+
+    /// We cannot reach somebody.
+    pub(super) fn accuse(&mut self, now: Timestamp, subject: MemberId) {
+        let is_new = self.trials.get(&subject).is_none_or(|trial| !trial.charges.ours);
+        if self.roster.standing(subject) != Standing::Present || !is_new {
+            return;
+        }
+        let card = self.roster.version(subject, Topic::Card).unwrap_or_default();
+        let accusation = Accusation::signed(&self.notary, self.me.member, subject, card);
+        self.charge(now, Arc::new(accusation), None);
+    }
+
+    /// A checked accusation counts from now on.
+    fn charge(&mut self, now: Timestamp, accusation: Arc<Accusation>, from: Option<MemberId>) {
+        let subject = accusation.subject;
+        if self.roster.standing(subject) != Standing::Present {
+            // Found missing already: kept as a reason for those who come later.
+            let verdict = self.verdicts.entry(subject).or_default();
+            if verdict.len() < ACCUSERS {
+                verdict.push(accusation.clone());
+                self.rumour(now, Item::Accusation(accusation), from);
+            }
+            return;
+        }
+        let by_coordinator = self.is_coordinator_id(accusation.accuser);
+        let trial = self.trials.entry(subject).or_insert_with(|| Trial {
+            accusations: Vec::new(),
+            charges: Charges { accusers: 0, ours: false, coordinator: false },
+            since: now,
+            due: Timestamp::NEVER,
+            vouched: false,
+            drawn: false,
+        });
+        trial.charges.accusers += 1;
+        trial.charges.ours |= from.is_none();
+        trial.charges.coordinator |= by_coordinator;
+        if trial.accusations.len() < ACCUSERS {
+            trial.accusations.push(accusation.clone());
+        }
+        let span = time_to_answer(&self.profile, self.me.kind, trial.charges);
+        let lot = self.profile.trial_longest;
+        trial.due = match span {
+            Some(span) => trial.since + span,
+            None if !trial.drawn => trial.since + lot,
+            None => Timestamp::NEVER,
+        };
+        self.timers.trials = self.timers.trials.min(trial.due);
+        self.rumour(now, Item::Accusation(accusation), from);
+        if from.is_some() && (is_coordinator(&self.me) || self.watched().contains(&subject)) {
+            self.probe(now, subject);
+        }
+    }
+
+    pub(super) fn step_trials(&mut self, now: Timestamp) {
+        let due = self.trials.iter().filter(|(_, trial)| trial.due <= now);
+        for subject in due.map(|(subject, _)| *subject).collect::<Vec<_>>() {
+            self.judge(now, subject);
+        }
+        self.timers.trials =
+            self.trials.values().map(|trial| trial.due).min().unwrap_or(Timestamp::NEVER);
+    }
+
+    fn judge(&mut self, now: Timestamp, subject: MemberId) {
+        let is_drawn = self.is_drawn(subject);
+        let longest = self.profile.trial_longest;
+        let Some(trial) = self.trials.get_mut(&subject) else { return };
+        let is_enough = time_to_answer(&self.profile, self.me.kind, trial.charges).is_some();
+        if !is_enough {
+            trial.drawn = true;
+            trial.due = Timestamp::NEVER;
+            if is_drawn {
+                self.probe(now, subject);
+            }
+        } else if trial.vouched && !trial.charges.ours {
+            // It answers us, whoever says what. We ask again, and it hears who accuses it.
+            trial.vouched = false;
+            trial.due = now + longest;
+            self.probe(now, subject);
+        } else {
+            self.convict(now, subject);
+        }
+    }
+
+    fn convict(&mut self, now: Timestamp, subject: MemberId) {
+        let Some(trial) = self.trials.remove(&subject) else { return };
+        self.verdicts.insert(subject, trial.accusations);
+        self.probes.remove(&subject);
+        self.roster.set_standing(subject, Standing::Missing);
+        self.place_on_rings(subject, false);
+        self.missing_since.insert(subject, now);
+        self.standing_changed = now;
+        self.timers.links = now;
+        if let Some(holder) = self.roster.get(subject).and_then(|s| s.holder().cloned()) {
+            self.out.push(Effect::Missing { holder, left: false });
+        }
+    }
+
+    /// A member answered us: nobody talks us into its absence for now.
+    pub(super) fn vouch(&mut self, member: MemberId) {
+        if let Some(trial) = self.trials.get_mut(&member) {
+            trial.vouched = true;
+        }
+    }
+
+    /// A newer card voids what was said of an older one.
+    pub(super) fn clear_charges(&mut self, member: MemberId) {
+        self.trials.remove(&member);
+        self.verdicts.remove(&member);
+    }
+
+    pub(super) fn postpone_trials(&mut self, late: Duration) {
+        for trial in self.trials.values_mut() {
+            trial.due = trial.due + late;
+        }
+        self.timers.trials =
+            self.trials.values().map(|trial| trial.due).min().unwrap_or(Timestamp::NEVER);
+    }
+
+    fn has_charge(&self, accusation: &Accusation) -> bool {
+        let trial = self.trials.get(&accusation.subject).map(|trial| &trial.accusations);
+        let charges = trial.or(self.verdicts.get(&accusation.subject));
+        charges.into_iter().flatten().any(|charge| charge.accuser == accusation.accuser)
+    }
+
+    fn open_accusations(&self, accuser: MemberId) -> usize {
+        if self.trials.len() < OPEN_ACCUSATIONS {
+            return 0;
+        }
+        let open = self.trials.values();
+        open.filter(|trial| trial.accusations.iter().any(|a| a.accuser == accuser)).count()
+    }
+
+    fn is_coordinator_id(&self, member: MemberId) -> bool {
+        self.coordinator_ids.contains(&member)
+            || member == self.me.member && is_coordinator(&self.me)
+    }
+
+    /// Whether the lot falls on us to look for ourselves. All draw from the same urn.
+    fn is_drawn(&self, subject: MemberId) -> bool {
+        let half = |id: MemberId| u64::from_le_bytes(id.0[..8].try_into().expect("eight bytes"));
+        let card = self.roster.version(subject, Topic::Card).unwrap_or_default();
+        let lot = mix(mix(half(self.me.member)) ^ half(subject) ^ u64::from(card.count));
+        lot % (self.roster.present() as u64).max(1) < JURY
+    }
+}

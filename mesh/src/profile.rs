@@ -1,0 +1,124 @@
+//! How often a member speaks, and how long it waits: three profiles, and every number in them.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+use std::time::Duration;
+
+const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// The pace of a member. All members of a mesh may have different ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// One of those that a member watches is asked once in this time.
+    pub probe_every: Duration,
+    /// The wait after each ping, before the next one.
+    pub probe_step: Duration,
+    /// Pings before others are asked to try.
+    pub probe_tries: u32,
+    /// The wait for those others.
+    pub indirect_wait: Duration,
+    /// How many others are asked.
+    pub go_betweens: usize,
+    /// The wait for a handshake. It never counts as a missed ping.
+    pub dial_wait: Duration,
+    /// How long an accused member has, when a coordinator could not reach it either. A
+    /// coordinator waits this long, cells three times as long: they have nothing to decide.
+    pub trial_shortest: Duration,
+    /// How long it has on the word of one.
+    pub trial_longest: Duration,
+    /// News of who is there waits this long for more of it.
+    pub urgent_delay: Duration,
+    /// Other news waits this long.
+    pub gossip_every: Duration,
+    /// Bytes each second for news of who is there.
+    pub urgent_bytes: u32,
+    /// Bytes each second for other news.
+    pub gossip_bytes: u32,
+    /// Loads that go straight to coordinators each second, for more than a moment.
+    pub pushes_per_second: u32,
+    /// The least time between two comparisons of who is there.
+    pub compare_every: Duration,
+    /// The least time between two comparisons of loads.
+    pub compare_loads_every: Duration,
+    /// Somebody who is missing, or a seed, is tried once in this time.
+    pub reach_out_every: Duration,
+    /// A coordinator asks each leaf once in this time. It also keeps the way through a NAT open.
+    pub leaf_probe_every: Duration,
+    /// A member that has been missing for so long is forgotten.
+    pub forget_after: Duration,
+    /// Stands on no ring, and talks only to coordinators.
+    pub leaf: bool,
+}
+
+impl Profile {
+    /// For machines of one site.
+    pub const fn lan() -> Profile {
+        Profile {
+            probe_every: ms(1_000),
+            probe_step: ms(200),
+            probe_tries: 3,
+            indirect_wait: ms(600),
+            go_betweens: 3,
+            dial_wait: ms(3_000),
+            trial_shortest: ms(800),
+            trial_longest: ms(5_000),
+            urgent_delay: ms(20),
+            gossip_every: ms(200),
+            urgent_bytes: 128 << 10,
+            gossip_bytes: 8 << 10,
+            pushes_per_second: 10,
+            compare_every: ms(5_000),
+            compare_loads_every: ms(30_000),
+            reach_out_every: ms(20_000),
+            leaf_probe_every: ms(25_000),
+            forget_after: Duration::from_secs(24 * 60 * 60),
+            leaf: false,
+        }
+    }
+
+    /// For sites that are far from each other.
+    pub const fn wan() -> Profile {
+        Profile {
+            probe_every: ms(3_000),
+            probe_step: ms(700),
+            indirect_wait: ms(2_000),
+            dial_wait: ms(8_000),
+            trial_shortest: ms(2_500),
+            trial_longest: ms(15_000),
+            urgent_delay: ms(50),
+            gossip_every: ms(500),
+            urgent_bytes: 64 << 10,
+            gossip_bytes: 4 << 10,
+            pushes_per_second: 5,
+            compare_every: ms(10_000),
+            compare_loads_every: ms(60_000),
+            reach_out_every: ms(40_000),
+            ..Profile::lan()
+        }
+    }
+
+    /// For a machine whose link is paid by the byte, or that nobody can dial.
+    pub const fn metered() -> Profile {
+        Profile {
+            probe_every: ms(60_000),
+            pushes_per_second: 1,
+            compare_every: ms(600_000),
+            compare_loads_every: ms(600_000),
+            reach_out_every: ms(120_000),
+            leaf: true,
+            ..Profile::wan()
+        }
+    }
+
+    /// The profile of that name, as in a configuration file.
+    pub fn named(name: &str) -> Option<Profile> {
+        match name {
+            "lan" => Some(Profile::lan()),
+            "wan" => Some(Profile::wan()),
+            "metered" => Some(Profile::metered()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! What members say: of themselves in [`Record`]s, of each other in [`Accusation`]s.
+//!
+//! A record belongs to its subject, who alone can make it: it carries the subject's signature, so
+//! whoever passes it on can neither change it nor make a newer one. For each subject and topic the
+//! highest [`Version`] wins, and the older one is forgotten. The bytes that were signed are kept, so
+//! that a release which does not know a field passes it on all the same.
+//!
+//! An accusation says "I cannot reach this member, as of this card". It carries the accuser's
+//! signature: nobody can accuse in another's name. A newer card of the accused makes it void.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use volvox_protocol::cell::{CellInfo, CellLoad};
+
+use crate::codec::{self, CodecError};
+use crate::identity::{MemberId, Notary, Signature};
+
+/// Bytes of a record's body. The largest is a list of revoked members.
+pub const BODY_BYTES: usize = 64 << 10;
+
+/// Members that one list of revocations can name.
+pub const REVOCATIONS: usize = 4_000;
+
+/// Which of two records is newer: first the life of the member, then the count within it.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Version {
+    /// When the member's present life began, in milliseconds: higher after every restart.
+    pub generation: u64,
+    /// Counts up within a life.
+    pub count: u32,
+}
+
+/// What a record is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Topic {
+    /// The subject's certificate. It is signed by the authority, not by the subject.
+    Certificate,
+    /// That the subject is there, and where.
+    Card,
+    /// A cell's [`CellInfo`].
+    Info,
+    /// A cell's [`CellLoad`].
+    Load,
+    /// The members that a coordinator knows to be revoked.
+    Revocations,
+}
+
+impl Topic {
+    /// All of them, in the order in which they must be told: a certificate proves the rest.
+    pub const ALL: [Topic; 5] =
+        [Topic::Certificate, Topic::Card, Topic::Info, Topic::Load, Topic::Revocations];
+
+    /// The topic's bit in a set of topics.
+    pub const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// That a member is there: the body of a record with [`Topic::Card`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Card {
+    /// Where it can be dialled.
+    pub address: SocketAddr,
+    /// It cannot be dialled, or should not be: it is watched by coordinators alone.
+    pub leaf: bool,
+    /// It says goodbye. The last record of a life.
+    pub left: bool,
+}
+
+/// What a record says, as far as this release understands it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// See [`Topic::Certificate`]; the bytes are the body.
+    Certificate,
+    /// See [`Topic::Card`].
+    Card(Card),
+    /// See [`Topic::Info`].
+    Info(CellInfo),
+    /// See [`Topic::Load`].
+    Load(CellLoad),
+    /// See [`Topic::Revocations`].
+    Revocations(Vec<MemberId>),
+}
+
+impl Content {
+    /// What it is about.
+    pub const fn topic(&self) -> Topic {
+        match self {
+            Content::Certificate => Topic::Certificate,
+            Content::Card(_) => Topic::Card,
+            Content::Info(_) => Topic::Info,
+            Content::Load(_) => Topic::Load,
+            Content::Revocations(_) => Topic::Revocations,
+        }
+    }
+}
+
+/// What a member says of itself. A value that exists has a readable body; whether the signature is
+/// good is for [`Record::is_signed_by`] to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Who says it.
+    pub subject: MemberId,
+    /// What about.
+    pub topic: Topic,
+    /// How new.
+    pub version: Version,
+    /// The bytes that were signed.
+    pub body: Box<[u8]>,
+    /// The body, read.
+    pub content: Content,
+    /// The subject's.
+    pub signature: Signature,
+}
+
+/// A record as it travels.
+#[derive(Serialize, Deserialize)]
+struct Wire<'a> {
+    subject: MemberId,
+    topic: Topic,
+    version: Version,
+    #[serde(borrow)]
+    body: &'a [u8],
+    signature: Signature,
+}
+
+impl Record {
+    /// Makes and signs one of ours.
+    pub fn signed(
+        notary: &impl Notary,
+        subject: MemberId,
+        version: Version,
+        content: Content,
+    ) -> Record {
+        let (topic, body) = match &content {
+            Content::Certificate => unreachable!("certificates are issued, not said"),
+            Content::Card(card) => (Topic::Card, codec::encode(card)),
+            Content::Info(info) => (Topic::Info, codec::encode(info)),
+            Content::Load(load) => (Topic::Load, codec::encode(load)),
+            Content::Revocations(list) => (Topic::Revocations, codec::encode(list)),
+        };
+        let signature = notary.sign(&statement(subject, topic, version, &body));
+        Record { subject, topic, version, body: body.into(), content, signature }
+    }
+
+    /// The record that hands a certificate on. `issued_ms`: from when it counts.
+    pub fn certificate(subject: MemberId, issued_ms: u64, certificate: &[u8]) -> Record {
+        Record {
+            subject,
+            topic: Topic::Certificate,
+            version: Version { generation: issued_ms, count: 0 },
+            body: certificate.into(),
+            content: Content::Certificate,
+            signature: Signature::NONE,
+        }
+    }
+
+    fn from_wire(wire: &Wire<'_>) -> Result<Record, CodecError> {
+        let Wire { subject, topic, version, body, signature } = *wire;
+        let content = match topic {
+            Topic::Certificate => Content::Certificate,
+            Topic::Card => Content::Card(codec::decode(body, BODY_BYTES)?),
+            Topic::Info => Content::Info(codec::decode(body, BODY_BYTES)?),
+            Topic::Load => Content::Load(codec::decode(body, BODY_BYTES)?),
+            Topic::Revocations => {
+                let list: Vec<MemberId> = codec::decode(body, BODY_BYTES)?;
+                if list.len() > REVOCATIONS {
+                    return Err(CodecError::TooLarge { given: list.len(), limit: REVOCATIONS });
+                }
+                Content::Revocations(list)
+            }
+        };
+        if body.len() > BODY_BYTES {
+            return Err(CodecError::TooLarge { given: body.len(), limit: BODY_BYTES });
+        }
+        Ok(Record { subject, topic, version, body: body.into(), content, signature })
+    }
+
+    /// Whether the subject signed it, `holder` being whom the subject's certificate names.
+    pub fn is_signed_by(
+        &self,
+        notary: &impl Notary,
+        holder: &crate::identity::Holder,
+    ) -> bool {
+        let statement = statement(self.subject, self.topic, self.version, &self.body);
+        notary.verify(holder, &statement, &self.signature)
+    }
+
+    /// The card, if it is one.
+    pub fn card(&self) -> Option<&Card> {
+        match &self.content {
+            Content::Card(card) => Some(card),
+            Content::Certificate
+            | Content::Info(_)
+            | Content::Load(_)
+            | Content::Revocations(_) => None,
+        }
+    }
+
+    /// Bytes that it takes on the way.
+    pub fn size(&self) -> usize {
+        let version = varint(self.version.generation) + varint(self.version.count.into());
+        16 + 1 + version + varint(self.body.len() as u64) + self.body.len() + 64
+    }
+}
+
+impl Serialize for Record {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Record { subject, topic, version, ref body, signature, .. } = *self;
+        Wire { subject, topic, version, body, signature }.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Record {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Record::from_wire(&Wire::deserialize(from)?).map_err(serde::de::Error::custom)
+    }
+}
+
+/// "I cannot reach this member."
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accusation {
+    /// Who says so.
+    pub accuser: MemberId,
+    /// Who cannot be reached.
+    pub subject: MemberId,
+    /// The subject's card that this is about. Void against a newer one.
+    pub card: Version,
+    /// The accuser's.
+    pub signature: Signature,
+}
+
+impl Accusation {
+    /// Makes and signs one of ours.
+    pub fn signed(
+        notary: &impl Notary,
+        accuser: MemberId,
+        subject: MemberId,
+        card: Version,
+    ) -> Accusation {
+        let signature = notary.sign(&charge(accuser, subject, card));
+        Accusation { accuser, subject, card, signature }
+    }
+
+    /// Whether the accuser signed it.
+    pub fn is_signed_by(
+        &self,
+        notary: &impl Notary,
+        holder: &crate::identity::Holder,
+    ) -> bool {
+        notary.verify(holder, &charge(self.accuser, self.subject, self.card), &self.signature)
+    }
+
+    /// Bytes that it takes on the way.
+    pub fn size(&self) -> usize {
+        16 + 16 + varint(self.card.generation) + varint(self.card.count.into()) + 64
+    }
+}
+
+/// One piece of news.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Item {
+    /// What a member says of itself.
+    Record(Arc<Record>),
+    /// What a member says of another.
+    Accusation(Arc<Accusation>),
+}
+
+impl Item {
+    /// Bytes that it takes on the way.
+    pub fn size(&self) -> usize {
+        match self {
+            Item::Record(record) => 1 + record.size(),
+            Item::Accusation(accusation) => 1 + accusation.size(),
+        }
+    }
+}
+
+/// What a record's signature is under. The first text keeps it apart from accusations.
+fn statement(subject: MemberId, topic: Topic, version: Version, body: &[u8]) -> Vec<u8> {
+    codec::encode(&("record", subject, topic, version, body))
+}
+
+fn charge(accuser: MemberId, subject: MemberId, card: Version) -> Vec<u8> {
+    codec::encode(&("accusation", accuser, subject, card))
+}
+
+/// Bytes that postcard takes for a number.
+pub(crate) const fn varint(number: u64) -> usize {
+    let bits = 64 - number.leading_zeros() as usize;
+    if bits == 0 { 1 } else { bits.div_ceil(7) }
+}

@@ -1,0 +1,610 @@
+//! Thousands of members in one thread, with a network and a clock that are simulated: from one seed,
+//! always the same run.
+//!
+//! The members are the real ones ([`crate::logic`]); only signatures are cheap here. Links behave as
+//! QUIC's do: a handshake takes round trips and longer under loss, datagrams are lost, streams arrive
+//! late instead, and a dead peer is noticed when the link has been idle for long. Used by the tests
+//! and by the benchmark; bytes are those of the messages and of QUIC around them, by count.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+mod notary;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use volvox_protocol::cell::{CellCapacity, CellInfo, CellLoad};
+use volvox_protocol::id::CellId;
+use volvox_protocol::random::SplitMix;
+use volvox_protocol::time::Timestamp;
+
+pub use self::notary::Ledger;
+use self::notary::Stamp;
+use crate::identity::{Holder, Kind, MemberId};
+use crate::logic::{Birth, Delivery, Effect, Input, Member};
+use crate::message::{DATAGRAM_BYTES, Message};
+use crate::profile::Profile;
+
+/// Bytes around each packet: IP and UDP 28, QUIC's head, its seal and the frame's head 30.
+const PACKET: u64 = 58;
+/// A packet that only acknowledges.
+const ACKNOWLEDGEMENT: u64 = 75;
+/// What a handshake costs each side.
+const HANDSHAKE: u64 = 4_000;
+/// After this time without a packet a link is gone.
+const IDLE: Duration = Duration::from_secs(30);
+/// After this time without an answer a dial has failed.
+const DIAL: Duration = Duration::from_secs(5);
+/// What a lost packet of a stream or a handshake costs in time.
+const LOST: Duration = Duration::from_millis(60);
+const LOST_IN_HANDSHAKE: Duration = Duration::from_millis(1_000);
+
+/// What the network is like.
+#[derive(Debug, Clone)]
+pub struct Network {
+    /// The time of a packet on its way, from and to.
+    pub latency: (Duration, Duration),
+    /// Of ten thousand packets so many are lost.
+    pub loss: u32,
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Network { latency: (Duration::from_micros(100), Duration::from_micros(600)), loss: 0 }
+    }
+}
+
+/// What a member did and what it cost.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Traffic {
+    /// Packets sent.
+    pub packets: u64,
+    /// Bytes sent, with all that is around them.
+    pub bytes: u64,
+    /// Handshakes that were begun.
+    pub dials: u64,
+}
+
+/// Somebody was found missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alarm {
+    /// When.
+    pub at: Timestamp,
+    /// By whom.
+    pub by: usize,
+    /// Who.
+    pub of: usize,
+    /// It was there, and nothing was between them.
+    pub is_false: bool,
+}
+
+/// Something new was heard of a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct News {
+    /// When.
+    pub at: Timestamp,
+    /// By whom.
+    pub by: usize,
+    /// Of whom.
+    pub of: usize,
+}
+
+struct Simulated {
+    id: MemberId,
+    member: Member<Stamp>,
+    address: SocketAddr,
+    alive: bool,
+    life: u32,
+    links: BTreeSet<usize>,
+    wake: Timestamp,
+    paused_until: Timestamp,
+    traffic: Traffic,
+}
+
+#[derive(Debug)]
+enum Happening {
+    Wake,
+    Input(Box<Input>),
+    /// The other end of a link has not been heard of for long.
+    Idle(usize),
+    /// A packet that carries a message, and the sender.
+    Packet(usize, Box<Message>),
+}
+
+/// An event, with the member and the life of the member that it is for.
+struct Event {
+    at: Timestamp,
+    order: u64,
+    to: usize,
+    life: u32,
+    happening: Happening,
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+impl Eq for Event {}
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Event {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+/// A mesh.
+pub struct Simulation {
+    now: Timestamp,
+    random: SplitMix,
+    order: u64,
+    queue: BinaryHeap<Reverse<Event>>,
+    members: Vec<Simulated>,
+    by_id: BTreeMap<MemberId, usize>,
+    by_address: BTreeMap<SocketAddr, usize>,
+    ledger: Arc<Ledger>,
+    /// The network, which may change at any time.
+    pub network: Network,
+    /// Pairs (from, to) between which nothing passes.
+    cuts: BTreeSet<(usize, usize)>,
+    /// Groups that do not hear each other; the same number: they do.
+    sides: Vec<u8>,
+    /// Every finding of absence, in order.
+    pub alarms: Vec<Alarm>,
+    /// Whether [`Simulation::news`] is filled.
+    pub record_news: bool,
+    /// What was heard of cells, in order.
+    pub news: Vec<News>,
+    /// Events handled.
+    pub events: u64,
+}
+
+impl Simulation {
+    /// `kinds`: who will ever be a member. Nobody runs yet.
+    pub fn new(seed: u64, kinds: &[Kind]) -> Simulation {
+        let mut random = SplitMix(seed);
+        let ledger = Arc::new(Ledger::new(&mut random, kinds));
+        let mut by_id = BTreeMap::new();
+        for place in 0..kinds.len() {
+            by_id.insert(ledger.holder(place).member, place);
+        }
+        Simulation {
+            now: Timestamp::from_secs(1_000_000),
+            random,
+            order: 0,
+            queue: BinaryHeap::new(),
+            members: Vec::new(),
+            by_id,
+            by_address: BTreeMap::new(),
+            sides: vec![0; kinds.len()],
+            ledger,
+            network: Network::default(),
+            cuts: BTreeSet::new(),
+            alarms: Vec::new(),
+            record_news: false,
+            news: Vec::new(),
+            events: 0,
+        }
+    }
+
+    /// A mesh of one coordinator and `cells` cells that begin within `within` of each other, all with
+    /// the coordinator as their seed.
+    pub fn fleet(seed: u64, cells: usize, profile: &Profile, within: Duration) -> Simulation {
+        let mut kinds = vec![Kind::Coordinator];
+        kinds.resize(cells + 1, Kind::Cell);
+        let mut simulation = Simulation::new(seed, &kinds);
+        simulation.start(0, profile.clone(), &[]);
+        let step = within / u32::try_from(cells.max(1)).unwrap_or(u32::MAX);
+        for cell in 1..=cells {
+            simulation.run_for(step);
+            simulation.start(cell, profile.clone(), &[0]);
+        }
+        simulation
+    }
+
+    /// The time.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Begins a member's life; members begin in the order of their places, then may again.
+    pub fn start(&mut self, place: usize, profile: Profile, seeds: &[usize]) {
+        let number = u32::try_from(place).unwrap_or(u32::MAX) + (10 << 24) + 1;
+        let address = SocketAddr::new(std::net::Ipv4Addr::from_bits(number).into(), 7_000);
+        let seeds = seeds.iter().map(|seed| self.members[*seed].address).collect();
+        self.start_at(place, profile, address, seeds);
+    }
+
+    /// Begins a member's life at an address of its own.
+    pub fn start_at(
+        &mut self,
+        place: usize,
+        profile: Profile,
+        address: SocketAddr,
+        seeds: Vec<SocketAddr>,
+    ) {
+        let holder = self.ledger.holder(place).clone();
+        let birth = Birth {
+            certificate: self.ledger.certificate(place),
+            generation: self.now.as_nanos() / 1_000_000,
+            address,
+            address_is_fixed: false,
+            profile,
+            seeds,
+            random: self.random.next(),
+            holder: holder.clone(),
+        };
+        let stamp = Stamp::new(self.ledger.clone(), holder.member);
+        let member = Member::new(self.now, stamp, birth);
+        let old = self.members.get(place);
+        let life = old.map_or(0, |old| old.life + 1);
+        let simulated = Simulated {
+            id: holder.member,
+            member,
+            address,
+            alive: true,
+            life,
+            links: BTreeSet::new(),
+            wake: Timestamp::NEVER,
+            paused_until: Timestamp::ZERO,
+            traffic: old.map(|old| old.traffic).unwrap_or_default(),
+        };
+        if place < self.members.len() {
+            self.members[place] = simulated;
+        } else {
+            assert_eq!(place, self.members.len(), "members begin in the order of their places");
+            self.members.push(simulated);
+        }
+        self.by_address.insert(address, place);
+        self.plan_wake(place);
+    }
+
+    /// Ends a member without a word.
+    pub fn kill(&mut self, place: usize) {
+        self.members[place].alive = false;
+        for peer in std::mem::take(&mut self.members[place].links) {
+            self.plan(self.now + IDLE, peer, Happening::Idle(place));
+        }
+    }
+
+    /// A member does nothing for a while.
+    pub fn pause(&mut self, place: usize, span: Duration) {
+        self.members[place].paused_until = self.now + span;
+    }
+
+    /// A member's machine gets another address.
+    pub fn move_to(&mut self, place: usize, address: SocketAddr) {
+        self.by_address.remove(&self.members[place].address);
+        self.by_address.insert(address, place);
+        self.members[place].address = address;
+    }
+
+    /// Puts members on sides that do not hear each other.
+    pub fn part(&mut self, side: impl Fn(usize) -> u8) {
+        self.sides = (0..self.sides.len()).map(side).collect();
+        self.note_cut_links();
+    }
+
+    /// Lets nothing through from one to another.
+    pub fn cut(&mut self, from: usize, to: usize) {
+        self.cuts.insert((from, to));
+        self.note_cut_links();
+    }
+
+    /// Everything passes again.
+    pub fn heal(&mut self) {
+        self.cuts.clear();
+        self.sides.fill(0);
+    }
+
+    fn note_cut_links(&mut self) {
+        for place in 0..self.members.len() {
+            for peer in self.members[place].links.clone() {
+                if !self.passes(place, peer) || !self.passes(peer, place) {
+                    self.plan(self.now + IDLE, place, Happening::Idle(peer));
+                }
+            }
+        }
+    }
+
+    fn passes(&self, from: usize, to: usize) -> bool {
+        self.sides[from] == self.sides[to] && !self.cuts.contains(&(from, to))
+    }
+
+    /// Gives a member something to take in.
+    pub fn tell(&mut self, place: usize, input: Input) {
+        if self.members[place].alive {
+            self.apply(place, input);
+        }
+    }
+
+    /// Has a cell publish an info.
+    pub fn publish_info(&mut self, place: usize) {
+        let cell_id = self.ledger.holder(place).name.clone();
+        let info = sample_info(cell_id, place);
+        self.tell(place, Input::PublishInfo(info));
+    }
+
+    /// Has a cell publish a load in which `free_mb` is free.
+    pub fn publish_load(&mut self, place: usize, free_mb: u32) {
+        let cell_id = self.ledger.holder(place).name.clone();
+        let load = sample_load(cell_id, free_mb);
+        self.tell(place, Input::PublishLoad(load));
+    }
+
+    /// Runs for a while.
+    pub fn run_for(&mut self, span: Duration) {
+        let end = self.now + span;
+        while self.step(end) {}
+        self.now = end;
+    }
+
+    /// Runs until `done`, which is looked at every `every`; at most for `limit`. The time it took.
+    pub fn run_until(
+        &mut self,
+        limit: Duration,
+        every: Duration,
+        mut done: impl FnMut(&Simulation) -> bool,
+    ) -> Option<Duration> {
+        let start = self.now;
+        while !done(self) {
+            if self.now.since(start) >= limit {
+                return None;
+            }
+            self.run_for(every);
+        }
+        Some(self.now.since(start))
+    }
+
+    /// A member.
+    pub fn member(&self, place: usize) -> &Member<Stamp> {
+        &self.members[place].member
+    }
+
+    /// Whom a place stands for.
+    pub fn holder(&self, place: usize) -> &Arc<Holder> {
+        self.ledger.holder(place)
+    }
+
+    /// The ledger, for those who want to forge.
+    pub fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    /// What a member has sent.
+    pub fn traffic(&self, place: usize) -> Traffic {
+        self.members[place].traffic
+    }
+
+    /// How many run.
+    pub fn alive(&self) -> usize {
+        self.members.iter().filter(|member| member.alive).count()
+    }
+
+    /// Whether everybody who runs takes exactly those for present who run.
+    pub fn all_know_all(&self) -> bool {
+        let alive = self.alive();
+        let running = || self.members.iter().filter(|member| member.alive);
+        running().all(|member| member.member.present() == alive)
+    }
+
+    /// Whether everybody who runs knows the same to the last version.
+    pub fn all_agree(&self) -> bool {
+        let mut roots = self.members.iter().filter(|m| m.alive).map(|m| m.member.roots());
+        let first = roots.next();
+        roots.all(|other| Some(other) == first)
+    }
+
+    /// The messages that are on their way to `place` are given to `look`.
+    pub fn open_links(&self, place: usize) -> usize {
+        self.members[place].links.len()
+    }
+
+    fn step(&mut self, end: Timestamp) -> bool {
+        if self.queue.peek().is_none_or(|Reverse(event)| event.at > end) {
+            return false;
+        }
+        let Some(Reverse(event)) = self.queue.pop() else { return false };
+        self.now = event.at;
+        let Event { to, life, happening, .. } = event;
+        let target = &mut self.members[to];
+        if !target.alive || target.life != life {
+            return true;
+        }
+        if target.paused_until > self.now {
+            let until = target.paused_until;
+            self.plan(until, to, happening);
+            return true;
+        }
+        self.events += 1;
+        match happening {
+            Happening::Wake => {
+                self.members[to].wake = Timestamp::NEVER;
+                if self.members[to].member.next_wake() <= self.now {
+                    self.apply(to, Input::Tick);
+                } else {
+                    self.plan_wake(to);
+                }
+            }
+            Happening::Input(input) => self.apply(to, *input),
+            Happening::Idle(peer) => {
+                let is_dead = !self.members[peer].alive || !self.members[peer].links.contains(&to);
+                let is_cut = !self.passes(peer, to) || !self.passes(to, peer);
+                if (is_dead || is_cut) && self.members[to].links.remove(&peer) {
+                    let peer = self.members[peer].id;
+                    self.apply(to, Input::LinkDown { peer });
+                }
+            }
+            Happening::Packet(from, message) => {
+                let (from, address) = (self.members[from].id, self.members[from].address);
+                self.apply(to, Input::Received { from, address, message: *message });
+            }
+        }
+        true
+    }
+
+    fn apply(&mut self, place: usize, input: Input) {
+        let now = self.now;
+        let effects = self.members[place].member.apply(now, input);
+        for effect in effects {
+            self.perform(place, effect);
+        }
+        self.plan_wake(place);
+    }
+
+    fn perform(&mut self, place: usize, effect: Effect) {
+        match effect {
+            Effect::Send { to, message, delivery } => self.send(place, to, message, delivery),
+            Effect::Dial { peer, address } => self.dial(place, peer, address),
+            Effect::Close { peer } => self.close(place, peer),
+            Effect::Missing { holder, left } => {
+                let of = self.by_id[&holder.member];
+                let there = self.members.get(of).is_some_and(|member| member.alive);
+                let is_false = there && !left && self.passes(place, of) && self.passes(of, place);
+                self.alarms.push(Alarm { at: self.now, by: place, of, is_false });
+            }
+            Effect::Heard(record) if self.record_news => {
+                let of = self.by_id[&record.subject];
+                self.news.push(News { at: self.now, by: place, of });
+            }
+            Effect::Heard(_)
+            | Effect::Present { .. }
+            | Effect::Revoked(_)
+            | Effect::Expelled
+            | Effect::Moved(_) => {}
+        }
+    }
+
+    fn send(&mut self, from: usize, to: MemberId, message: Message, delivery: Delivery) {
+        let to = self.by_id[&to];
+        if !self.members[from].links.contains(&to) {
+            return;
+        }
+        let size = message.size() as u64;
+        let packets = size.div_ceil(DATAGRAM_BYTES as u64).max(1);
+        let traffic = &mut self.members[from].traffic;
+        traffic.packets += packets;
+        traffic.bytes += size + packets * PACKET;
+        // Half of what is received is acknowledged by a packet of its own.
+        if let Some(receiver) = self.members.get_mut(to) {
+            receiver.traffic.bytes += packets * ACKNOWLEDGEMENT / 2;
+        }
+        let is_stream = delivery == Delivery::Stream || size > DATAGRAM_BYTES as u64;
+        let mut delay = self.latency();
+        let mut lost = self.lost();
+        while lost && is_stream {
+            delay += LOST;
+            lost = self.lost();
+        }
+        if !lost && self.passes(from, to) && self.members[to].alive {
+            let packet = Happening::Packet(from, Box::new(message));
+            self.plan(self.now + delay, to, packet);
+        }
+    }
+
+    fn dial(&mut self, from: usize, peer: Option<MemberId>, address: SocketAddr) {
+        self.members[from].traffic.dials += 1;
+        self.members[from].traffic.bytes += HANDSHAKE;
+        let to = self.by_address.get(&address).copied().filter(|to| *to != from);
+        let to = to.filter(|to| self.members[*to].alive);
+        let to = to.filter(|to| self.passes(from, *to) && self.passes(*to, from));
+        let to = to.filter(|to| peer.is_none_or(|peer| self.members[*to].id == peer));
+        let Some(to) = to else {
+            let input = Box::new(Input::DialFailed { peer, address });
+            self.plan(self.now + DIAL, from, Happening::Input(input));
+            return;
+        };
+        let mut delay = self.latency() + self.latency();
+        for _ in 0..4 {
+            while self.lost() {
+                delay += LOST_IN_HANDSHAKE;
+            }
+        }
+        self.members[to].traffic.bytes += HANDSHAKE;
+        self.members[from].links.insert(to);
+        self.members[to].links.insert(from);
+        for (here, there, dialled) in [(from, to, true), (to, from, false)] {
+            let up = Input::LinkUp {
+                peer: self.members[there].id,
+                certificate: self.ledger.certificate(there),
+                address: self.members[there].address,
+                dialled,
+            };
+            let extra = if dialled { Duration::ZERO } else { self.latency() };
+            self.plan(self.now + delay + extra, here, Happening::Input(Box::new(up)));
+        }
+    }
+
+    fn close(&mut self, place: usize, peer: MemberId) {
+        let other = self.by_id[&peer];
+        self.members[place].links.remove(&other);
+        self.plan(self.now, place, Happening::Input(Box::new(Input::LinkDown { peer })));
+        if self.members.get(other).is_some_and(|m| m.alive && m.links.contains(&place)) {
+            self.members[other].links.remove(&place);
+            let down = Input::LinkDown { peer: self.members[place].id };
+            let delay = self.latency();
+            self.plan(self.now + delay, other, Happening::Input(Box::new(down)));
+        }
+    }
+
+    fn plan(&mut self, at: Timestamp, to: usize, happening: Happening) {
+        self.order += 1;
+        let (order, life) = (self.order, self.members[to].life);
+        self.queue.push(Reverse(Event { at, order, to, life, happening }));
+    }
+
+    fn plan_wake(&mut self, place: usize) {
+        let wake = self.members[place].member.next_wake();
+        if wake < self.members[place].wake {
+            self.members[place].wake = wake;
+            self.plan(wake.max(self.now), place, Happening::Wake);
+        }
+    }
+
+    fn latency(&mut self) -> Duration {
+        let (least, most) = self.network.latency;
+        let span = u64::try_from((most - least).as_nanos()).unwrap_or(0).max(1);
+        least + Duration::from_nanos(self.random.next() % span)
+    }
+
+    fn lost(&mut self) -> bool {
+        self.network.loss > 0 && self.random.next() % 10_000 < u64::from(self.network.loss)
+    }
+}
+
+/// An info such as a cell might have.
+pub fn sample_info(cell_id: CellId, place: usize) -> CellInfo {
+    CellInfo {
+        cell_id,
+        zone: format!("z{}", place % 3),
+        capacity: CellCapacity { memory_mb: 65_536, disk_mb: 204_800, containers: 250 },
+        rootfs_providers: Vec::new(),
+        placement_tags: Vec::new(),
+        optional_placement_tags: Vec::new(),
+        volume_drivers: Vec::new(),
+        rep_address: "10.0.0.1:7000".to_owned(),
+        annotations: BTreeMap::new(),
+        version: 1,
+    }
+}
+
+/// A load such as a cell might have.
+pub fn sample_load(cell_id: CellId, free_mb: u32) -> CellLoad {
+    CellLoad {
+        cell_id,
+        version: 0,
+        free: CellCapacity { memory_mb: free_mb, disk_mb: 100_000, containers: 200 },
+        starting_containers: 0,
+        evacuating: false,
+        healthy: true,
+        last_batch: 0,
+        digest: u128::MAX / 3,
+    }
+}
