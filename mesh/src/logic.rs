@@ -50,8 +50,8 @@ use volvox_protocol::time::Timestamp;
 use self::linking::Link;
 use self::probing::{Probe, Relay};
 use self::rings::Rings;
-pub use self::roster::Standing;
 use self::roster::Roster;
+pub use self::roster::Standing;
 use self::rumours::{Budget, Log};
 use self::trials::Trial;
 use crate::identity::{Holder, Kind, MemberId, Notary};
@@ -253,9 +253,10 @@ pub struct Member<N> {
     gossip_budget: Budget,
     push_budget: Budget,
 
-    /// From when on what we hear is news: not while we are told what everybody knows.
-    synced: Timestamp,
-    standing_changed: Timestamp,
+    synced: bool,
+    is_catching_up: bool,
+    /// Comparisons of digests in a row that differed.
+    mismatches: u32,
     timers: Timers,
     /// When the driver should have woken us; if it is late, we are starved.
     expected: Timestamp,
@@ -333,7 +334,7 @@ impl<N: Notary> Member<N> {
             reborn: Timestamp::ZERO,
         };
         // Who is told of nobody begins a mesh.
-        let synced = if birth.seeds.is_empty() { now } else { Timestamp::NEVER };
+        let synced = birth.seeds.is_empty();
         let mut member = Member {
             rings: Rings::new(holder.member),
             urgent_budget: Budget::new(profile.urgent_bytes, profile.urgent_bytes / 2, now),
@@ -364,7 +365,8 @@ impl<N: Notary> Member<N> {
             urgent: Log::default(),
             gossip: Log::default(),
             synced,
-            standing_changed: now,
+            is_catching_up: false,
+            mismatches: 0,
             timers,
             expected: Timestamp::NEVER,
             out: Vec::new(),
@@ -496,6 +498,12 @@ impl<N: Notary> Member<N> {
             Message::Reached { seq, target } => self.reached(now, from, seq, target),
             Message::Missed { seq, target } => self.missed(from, seq, target),
             Message::Gossip { items } => self.hear_all(now, from, items),
+            Message::Records { items } => {
+                // A newcomer hears what everybody knows: that is no news.
+                self.is_catching_up = !self.synced;
+                self.hear_all(now, from, items);
+                self.is_catching_up = false;
+            }
             Message::Compare { scope, buckets } => self.compared(now, from, scope, &buckets),
             Message::Differ { scope, buckets, holdings, more } => {
                 self.differs(now, from, scope, buckets, &holdings, more);
@@ -550,7 +558,7 @@ impl<N: Notary> Member<N> {
 
     /// Whether we have been told what a member knew who was there before us.
     pub fn is_synced(&self) -> bool {
-        self.synced != Timestamp::NEVER
+        self.synced
     }
 
     /// Where we say that we are.
@@ -560,11 +568,7 @@ impl<N: Notary> Member<N> {
 
     /// Whom we watch.
     pub fn watched(&self) -> Vec<MemberId> {
-        if self.profile.leaf {
-            self.coordinators().collect()
-        } else {
-            self.rings.watched()
-        }
+        if self.profile.leaf { self.coordinators().collect() } else { self.rings.watched() }
     }
 
     fn coordinators(&self) -> impl Iterator<Item = MemberId> {

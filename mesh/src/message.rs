@@ -104,6 +104,11 @@ pub enum Message {
         /// What is new.
         items: Vec<Item>,
     },
+    /// What you asked for, or lack. It may be no news to others.
+    Records {
+        /// The records, in the order in which they can be checked.
+        items: Vec<Item>,
+    },
     /// Compare what you have with what I have.
     Compare {
         /// Of what.
@@ -168,7 +173,7 @@ impl Message {
             Message::PingReq { seq, .. }
             | Message::Reached { seq, .. }
             | Message::Missed { seq, .. } => seq_size(*seq) + 16,
-            Message::Gossip { items } => list(items),
+            Message::Gossip { items } | Message::Records { items } => list(items),
             Message::Compare { buckets, .. } => {
                 let digests: usize = buckets.iter().map(|digest| varint(*digest)).sum();
                 1 + varint(buckets.len() as u64) + digests

@@ -183,11 +183,7 @@ impl Record {
     }
 
     /// Whether the subject signed it, `holder` being whom the subject's certificate names.
-    pub fn is_signed_by(
-        &self,
-        notary: &impl Notary,
-        holder: &crate::identity::Holder,
-    ) -> bool {
+    pub fn is_signed_by(&self, notary: &impl Notary, holder: &crate::identity::Holder) -> bool {
         let statement = statement(self.subject, self.topic, self.version, &self.body);
         notary.verify(holder, &statement, &self.signature)
     }
@@ -249,11 +245,7 @@ impl Accusation {
     }
 
     /// Whether the accuser signed it.
-    pub fn is_signed_by(
-        &self,
-        notary: &impl Notary,
-        holder: &crate::identity::Holder,
-    ) -> bool {
+    pub fn is_signed_by(&self, notary: &impl Notary, holder: &crate::identity::Holder) -> bool {
         notary.verify(holder, &charge(self.accuser, self.subject, self.card), &self.signature)
     }
 

@@ -418,8 +418,15 @@ impl Simulation {
         if !target.alive || target.life != life {
             return true;
         }
+        let is_stale = matches!(happening, Happening::Wake) && target.wake != self.now;
+        if is_stale {
+            return true;
+        }
         if target.paused_until > self.now {
             let until = target.paused_until;
+            if matches!(happening, Happening::Wake) {
+                target.wake = until;
+            }
             self.plan(until, to, happening);
             return true;
         }
@@ -561,10 +568,10 @@ impl Simulation {
     }
 
     fn plan_wake(&mut self, place: usize) {
-        let wake = self.members[place].member.next_wake();
+        let wake = self.members[place].member.next_wake().max(self.now);
         if wake < self.members[place].wake {
             self.members[place].wake = wake;
-            self.plan(wake.max(self.now), place, Happening::Wake);
+            self.plan(wake, place, Happening::Wake);
         }
     }
 

@@ -71,9 +71,6 @@ impl<N: Notary> Member<N> {
             Topic::Revocations => self.take_revocations(now, from, record),
             Topic::Info | Topic::Load => {
                 self.roster.put(record.clone(), None);
-                if record.topic == Topic::Info {
-                    self.standing_changed = now;
-                }
                 self.out.push(Effect::Heard(record.clone()));
                 self.rumour(now, Item::Record(record), Some(from));
             }
@@ -107,7 +104,6 @@ impl<N: Notary> Member<N> {
             self.coordinator_ids.insert(holder.member);
         }
         self.roster.put(record.clone(), Some(holder));
-        self.standing_changed = now;
         self.rumour(now, Item::Record(record), from);
     }
 
@@ -147,7 +143,6 @@ impl<N: Notary> Member<N> {
             }
         }
         self.place_on_rings(member, !card.left && !card.leaf);
-        self.standing_changed = now;
         self.timers.links = now;
         self.rumour(now, Item::Record(record), Some(from));
     }
@@ -164,9 +159,8 @@ impl<N: Notary> Member<N> {
         let Content::Revocations(list) = &record.content else { return };
         let list = list.clone();
         self.roster.put(record.clone(), None);
-        self.standing_changed = now;
         self.rumour(now, Item::Record(record), Some(from));
-        self.expel(now, &list);
+        self.expel(&list);
     }
 
     /// A coordinator's own decision.
@@ -174,11 +168,11 @@ impl<N: Notary> Member<N> {
         if !is_coordinator(&self.me) || members.is_empty() {
             return;
         }
-        self.expel(now, &members);
+        self.expel(&members);
         self.publish(now, Content::Revocations(members));
     }
 
-    fn expel(&mut self, now: Timestamp, members: &[MemberId]) {
+    fn expel(&mut self, members: &[MemberId]) {
         let new = members.iter().filter(|member| !self.revoked.contains(*member));
         let new: Vec<MemberId> = new.copied().take(REVOKED - self.revoked.len()).collect();
         for member in &new {
@@ -192,7 +186,6 @@ impl<N: Notary> Member<N> {
             }
         }
         if !new.is_empty() {
-            self.standing_changed = now;
             self.out.push(Effect::Revoked(new));
         }
     }
@@ -246,7 +239,6 @@ impl<N: Notary> Member<N> {
                 self.forgotten.insert(member, (card, now));
             }
             self.remove_member(member);
-            self.standing_changed = now;
         }
         self.forgotten.retain(|_, (_, at)| now.since(*at) < after);
     }

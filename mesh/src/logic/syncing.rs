@@ -24,14 +24,11 @@ const HOLDINGS: usize = 4_096;
 /// Bytes of records in answer to one question.
 const ANSWER_BYTES: usize = 2 << 20;
 
-/// How long what we know must have been the same before a difference means something.
-const SETTLED: Duration = Duration::from_secs(2);
+/// Differences in a row that mean something. One alone may be news on its way.
+const MISMATCHES: u32 = 2;
 
 /// The wait before the rest is asked for: what was sent should have come by then.
 const AGAIN: Duration = Duration::from_millis(300);
-
-/// What was sent with an answer is no news when it comes within this time after it.
-const ARRIVAL: Duration = Duration::from_secs(1);
 
 /// The bit of a [`Message::Want`] that stands for accusations.
 const ACCUSATIONS: u8 = 1 << 7;
@@ -42,8 +39,8 @@ impl<N: Notary> Member<N> {
         if self.profile.leaf {
             self.ask(peer, Scope::Coordinators);
         } else {
+            // Loads follow: they can be checked only against certificates.
             self.ask(peer, Scope::Standing);
-            self.ask(peer, Scope::Load);
         }
     }
 
@@ -57,11 +54,12 @@ impl<N: Notary> Member<N> {
     /// Somebody shows digests of what it knows.
     pub(super) fn consider_roots(&mut self, now: Timestamp, from: MemberId, theirs: Roots) {
         let ours = self.roster.roots();
-        if theirs == ours || theirs == Roots::default() || self.profile.leaf {
+        if theirs == Roots::default() || self.profile.leaf {
             return;
         }
-        let is_settled = now.since(self.standing_changed) >= SETTLED;
-        if theirs.standing != ours.standing && is_settled && self.timers.compare <= now {
+        self.mismatches = if theirs.standing == ours.standing { 0 } else { self.mismatches + 1 };
+        if self.mismatches >= MISMATCHES && self.timers.compare <= now {
+            self.mismatches = 0;
             self.timers.compare = now + self.jittered(self.profile.compare_every);
             self.ask(from, Scope::Standing);
         }
@@ -174,8 +172,11 @@ impl<N: Notary> Member<N> {
         link.unfinished |= more;
         if more {
             self.timers.compare_again = self.timers.compare_again.min(now + AGAIN);
-        } else if scope != Scope::Load && !self.is_synced() {
-            self.synced = now + ARRIVAL;
+        } else if scope != Scope::Load && !self.synced {
+            self.synced = true;
+            if scope == Scope::Standing {
+                self.ask(from, Scope::Load);
+            }
         }
         let theirs: BTreeMap<MemberId, &Holding> =
             holdings.iter().take(HOLDINGS * 2).map(|holding| (holding.subject, holding)).collect();
@@ -259,12 +260,12 @@ impl<N: Notary> Member<N> {
             packet.push(item);
             if size >= super::telling::STREAM_BYTES {
                 let items = std::mem::take(&mut packet);
-                self.send(to, Message::Gossip { items }, Delivery::Stream);
+                self.send(to, Message::Records { items }, Delivery::Stream);
                 size = 0;
             }
         }
         if !packet.is_empty() {
-            self.send(to, Message::Gossip { items: packet }, Delivery::Stream);
+            self.send(to, Message::Records { items: packet }, Delivery::Stream);
         }
     }
 }

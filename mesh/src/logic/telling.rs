@@ -48,9 +48,6 @@ impl<N: Notary> Member<N> {
             return;
         }
         let record = self.say(content);
-        if record.topic != Topic::Load {
-            self.standing_changed = now;
-        }
         self.own.unpushed |= record.topic.bit();
         self.rumour(now, Item::Record(record), None);
         self.push_own(now);
@@ -70,7 +67,6 @@ impl<N: Notary> Member<N> {
     pub(super) fn say_card(&mut self, now: Timestamp) {
         let record = self.say(Content::Card(self.own.card));
         self.roster.set_standing(self.me.member, Standing::Present);
-        self.standing_changed = now;
         self.rumour(now, Item::Record(record), None);
     }
 
@@ -101,7 +97,6 @@ impl<N: Notary> Member<N> {
                 let record = Arc::new(own_certificate(&holder, certificate));
                 self.me = holder.clone();
                 self.roster.put(record.clone(), Some(holder));
-                self.standing_changed = now;
                 self.rumour(now, Item::Record(record), None);
                 // The key may be another one: what it signed has to be signed anew.
                 self.say_card(now);
@@ -138,9 +133,7 @@ impl<N: Notary> Member<N> {
 
     /// Puts news on its way.
     pub(super) fn rumour(&mut self, now: Timestamp, item: Item, from: Option<MemberId>) {
-        // A newcomer hears what everybody knows: that is no news.
-        let is_news = from.is_none() || self.synced <= now;
-        if !is_news {
+        if self.is_catching_up {
             return;
         }
         let is_urgent = match &item {

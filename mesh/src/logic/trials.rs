@@ -203,7 +203,7 @@ impl<N: Notary> Member<N> {
             if is_drawn {
                 self.probe(now, subject);
             }
-        } else if trial.vouched && !trial.charges.ours {
+        } else if trial.vouched {
             // It answers us, whoever says what. We ask again, and it hears who accuses it.
             trial.vouched = false;
             trial.due = now + longest;
@@ -220,7 +220,6 @@ impl<N: Notary> Member<N> {
         self.roster.set_standing(subject, Standing::Missing);
         self.place_on_rings(subject, false);
         self.missing_since.insert(subject, now);
-        self.standing_changed = now;
         self.timers.links = now;
         if let Some(holder) = self.roster.get(subject).and_then(|s| s.holder().cloned()) {
             self.out.push(Effect::Missing { holder, left: false });

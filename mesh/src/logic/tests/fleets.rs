@@ -135,11 +135,9 @@ fn a_coordinator_that_joins_has_the_whole_picture_from_one_peer() {
 
 #[test]
 fn leaves_speak_to_coordinators_alone_and_are_watched() {
-    let mut fleet = Simulation::fleet(4, 10, &Profile::lan(), SECOND);
     let mut kinds = vec![Kind::Coordinator];
     kinds.resize(12, Kind::Cell);
-    let mut with_leaf = Simulation::new(4, &kinds);
-    std::mem::swap(&mut fleet, &mut with_leaf);
+    let mut fleet = Simulation::new(4, &kinds);
     fleet.start(0, Profile::lan(), &[]);
     (1..=10).for_each(|cell| fleet.start(cell, Profile::lan(), &[0]));
     fleet.start(11, Profile::metered(), &[0]);
