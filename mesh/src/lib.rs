@@ -5,6 +5,8 @@
 //! |---|---|
 //! | [`identity`] | who a member is, and what proves it |
 //! | [`codec`] | bytes of gossip and requests; how two releases understand each other |
+//! | [`tls`] | the authority, join tokens, certificates, and what rustls needs of them |
 
 pub mod codec;
 pub mod identity;
+pub mod tls;
