@@ -108,11 +108,7 @@ impl std::fmt::Debug for Authority {
 impl Authority {
     /// Opens the authority in `folder`, or makes a new one if there never was one. Certificates
     /// will be valid for `validity`.
-    pub fn open(
-        now: Timestamp,
-        folder: &Path,
-        validity: Duration,
-    ) -> Result<Self, AuthorityError> {
+    pub fn open(now: Timestamp, folder: &Path, validity: Duration) -> Result<Self, AuthorityError> {
         if validity < SHORTEST_VALIDITY || validity > LONGEST_VALIDITY {
             return Err(AuthorityError::Validity(validity));
         }
@@ -304,8 +300,7 @@ fn pem_text(key: &MemberKey, ca: &CaCertificate) -> String {
 
 fn read_pem(pem: &[u8]) -> Result<(MemberKey, CaCertificate), String> {
     let key = PrivatePkcs8KeyDer::from_pem_slice(pem).map_err(|error| error.to_string())?;
-    let key =
-        MemberKey::from_pkcs8(key.secret_pkcs8_der()).map_err(|error| error.to_string())?;
+    let key = MemberKey::from_pkcs8(key.secret_pkcs8_der()).map_err(|error| error.to_string())?;
     let ca = CertificateDer::from_pem_slice(pem).map_err(|error| error.to_string())?;
     let ca = CaCertificate::parse(&ca).map_err(|error| error.to_string())?;
     if ca.public_key() != key.public() {

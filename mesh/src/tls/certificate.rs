@@ -286,9 +286,7 @@ fn public_key(certificate: &X509Certificate<'_>) -> Result<[u8; 32], Certificate
     key.ok_or_else(|| malformed("its key is not Ed25519"))
 }
 
-fn validity(
-    certificate: &X509Certificate<'_>,
-) -> Result<(Timestamp, Timestamp), CertificateError> {
+fn validity(certificate: &X509Certificate<'_>) -> Result<(Timestamp, Timestamp), CertificateError> {
     let validity = certificate.validity();
     let read = |seconds: i64| u64::try_from(seconds).map(Timestamp::from_secs);
     match (read(validity.not_before.timestamp()), read(validity.not_after.timestamp())) {
@@ -304,15 +302,19 @@ pub fn read_unsigned(der: &[u8]) -> Result<(Holder, Vec<u8>), CertificateError> 
     let certificate = parse(der)?;
     let public_key = public_key(&certificate)?;
     let (not_before, not_after) = validity(&certificate)?;
+    if certificate.is_ca() {
+        return Err(malformed("it is an authority's, not a member's"));
+    }
     let (mut names, mut usages) = (Vec::new(), Vec::new());
     for extension in certificate.extensions() {
-        #[expect(clippy::wildcard_enum_match_arm, reason = "we know three, of a long list")]
+        #[expect(clippy::wildcard_enum_match_arm, reason = "we know four, of a long list")]
         match extension.parsed_extension() {
             ParsedExtension::SubjectAlternativeName(name) => names.push(name),
             ParsedExtension::ExtendedKeyUsage(usage) => usages.push(usage),
             ParsedExtension::BasicConstraints(basic) if !basic.ca => {}
-            ParsedExtension::BasicConstraints(_) => {
-                return Err(malformed("it is an authority's, not a member's"));
+            ParsedExtension::KeyUsage(usage) if usage.digital_signature() => {}
+            ParsedExtension::BasicConstraints(_) | ParsedExtension::KeyUsage(_) => {
+                return Err(malformed("it is not for connections"));
             }
             _ if extension.critical => return Err(malformed("it has an unknown critical part")),
             // A later release of the authority may say more.

@@ -14,8 +14,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::NoServerSessionStorage;
@@ -258,8 +258,9 @@ impl ServerCertVerifier for MemberVerifier {
     }
 }
 
-/// Why a machine that wants to join does not talk to this server.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// Why a machine that wants to join does not talk to this server. rustls shows the `{:?}` of it, so
+/// that is in words too.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JoiningError {
     /// The authority's certificate is not there, or not the token's.
     #[error("the server does not belong to the cluster of the join token (fingerprint {0})")]
@@ -267,6 +268,12 @@ pub enum JoiningError {
     /// A cell that poses as a coordinator, to get at the token.
     #[error("the server is a cell, and only a coordinator enrols")]
     NotCoordinator,
+}
+
+impl fmt::Debug for JoiningError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Takes a coordinator of the authority with a fingerprint.

@@ -21,10 +21,14 @@ fn failed<'a>(verb: &'static str, path: &'a Path) -> impl Fn(std::io::Error) -> 
     move |source| FileError { verb, path: path.to_owned(), source }
 }
 
-/// Makes a folder that only its owner may look into. One that exists stays as it is.
+/// Makes a folder that only its owner may look into, with those above it, and sees to it that they
+/// are there after a power cut. One that exists stays as it is.
 pub(super) fn private_folder(path: &Path) -> Result<(), FileError> {
+    let missing: Vec<_> =
+        path.ancestors().take_while(|it| !it.as_os_str().is_empty() && !it.exists()).collect();
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(failed("create", path))
+    made.map_err(failed("create", path))?;
+    missing.into_iter().try_for_each(sync_folder)
 }
 
 /// Reads a file of at most `limit` bytes; `None` when there is none.
@@ -71,8 +75,12 @@ pub(super) fn remove(path: &Path) -> Result<(), FileError> {
     }
 }
 
+/// Writes down that `path` is in its folder.
 fn sync_folder(path: &Path) -> Result<(), FileError> {
-    let folder = path.parent().expect("our files are in folders");
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(_) | None => Path::new("."),
+    };
     File::open(folder).and_then(|it| it.sync_all()).map_err(failed("sync", folder))
 }
 

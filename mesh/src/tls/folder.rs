@@ -177,10 +177,10 @@ impl MemberFolder {
     /// What was stored.
     pub fn load(&self, now: Timestamp) -> Result<Loaded, FolderError> {
         let path = self.member_pem();
-        let pem = durable::read(&path, PEM_BYTES)?
-            .ok_or_else(|| FolderError::Missing(path.clone()))?;
-        let credentials = read_member(&pem)
-            .map_err(|what| FolderError::Damaged { path: path.clone(), what })?;
+        let pem =
+            durable::read(&path, PEM_BYTES)?.ok_or_else(|| FolderError::Missing(path.clone()))?;
+        let credentials =
+            read_member(&pem).map_err(|what| FolderError::Damaged { path: path.clone(), what })?;
         let mut warnings = Vec::new();
         if let Some(mode) = durable::open_to_others(&path) {
             warnings.push(Warning::OpenToOthers { path, mode });

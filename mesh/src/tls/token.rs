@@ -202,7 +202,8 @@ impl JoinToken {
             return Err(TokenError::TooLong { given: line.len(), expected: LINE_BYTES });
         }
         let digits = strip_prefix(line)?;
-        if let Some(wrong) = digits.chars().find(|c| !matches!(c, 'a'..='z' | 'A'..='Z' | '2'..='7'))
+        if let Some(wrong) =
+            digits.chars().find(|c| !matches!(c, 'a'..='z' | 'A'..='Z' | '2'..='7'))
         {
             return Err(TokenError::Character(wrong));
         }
