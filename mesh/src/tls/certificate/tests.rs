@@ -168,6 +168,17 @@ fn lengths_are_exact() {
 }
 
 #[test]
+fn a_length_has_one_spelling() {
+    let body = |length: usize| [&vec![1; length - 74][..], &TAIL, &[7; 64]].concat();
+    let with = |head: &[u8], length| [head, &body(length)].concat();
+    assert!(split(&with(&[0x30, 0x81, 0x80], 0x80)).is_ok());
+    assert!(split(&with(&[0x30, 0x82, 0x01, 0x00], 0x100)).is_ok());
+    assert!(split(&with(&[0x30, 0x81, 0x7f], 0x7f)).is_err());
+    assert!(split(&with(&[0x30, 0x82, 0x00, 0xff], 0xff)).is_err());
+    assert!(split(&with(&[0x30, 0x83, 0x00, 0x01, 0x00], 0x100)).is_err());
+}
+
+#[test]
 fn renewal_is_due_at_half_of_life_and_spread_over_an_eighth() {
     let (from, to) = (NOW, NOW + Duration::from_secs(80));
     assert_eq!(renew_at(from, to, 0), NOW + Duration::from_secs(40));

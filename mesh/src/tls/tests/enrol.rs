@@ -96,6 +96,11 @@ fn who_may_not_renew() {
     };
     foreign_key.public_key = other.key().public();
     assert!(ask(&mut cluster, &EnrolRequest::Renew(foreign_key)).contains("not signed"));
+    let EnrolRequest::Renew(mut claimed) = request_renewal(&cell, other.key()) else {
+        unreachable!()
+    };
+    claimed.new_proof = claimed.proof;
+    assert!(ask(&mut cluster, &EnrolRequest::Renew(claimed)).contains("not signed"));
     // Another cluster's member.
     let stranger = Cluster::new().cell(NOW, "a");
     let refused = ask(&mut cluster, &request_renewal(&stranger, stranger.key()));
