@@ -1,4 +1,4 @@
-//! What the certificates of a cluster look like: made by [`issue`], read by [`CaCertificate::read`].
+//! What the certificates of a cluster look like: made by `issue`, read by [`CaCertificate::read`].
 //!
 //! X.509 with Ed25519 throughout. A member's certificate has no subject; who it is stands in one
 //! alternative name, `volvox://<member id>/<cell or coordinator>/<name>`. The authority signs
