@@ -9,6 +9,7 @@
 //! | [`profile`] | how often, and how patiently: `lan`, `wan`, `metered` |
 //! | [`logic`] | one member, without a socket and without a clock |
 //! | [`simulation`] | thousands of them in one thread |
+//! | [`tls`] | the authority, join tokens, certificates, and what rustls needs of them |
 
 pub mod codec;
 pub mod identity;
@@ -17,3 +18,4 @@ pub mod message;
 pub mod profile;
 pub mod record;
 pub mod simulation;
+pub mod tls;
