@@ -5,6 +5,10 @@
 //! |---|---|
 //! | [`identity`] | who a member is, and what proves it |
 //! | [`codec`] | bytes of gossip and requests; how two releases understand each other |
+//! | [`request`] | typed questions and answers between members |
+//! | [`transport`] | links over QUIC: packets of gossip, requests, enrolment |
 
 pub mod codec;
 pub mod identity;
+pub mod request;
+pub mod transport;
