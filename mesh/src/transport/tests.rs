@@ -23,6 +23,7 @@ use volvox_protocol::id::CellId;
 use volvox_protocol::time::Timestamp;
 
 use super::*;
+use crate::identity::{Holder, Kind};
 use crate::request::Router;
 
 /// Long enough for a starved machine, short enough to end.
