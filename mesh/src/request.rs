@@ -77,7 +77,7 @@ pub enum AskError {
         /// How long it may be.
         limit: usize,
     },
-    /// No reply came in time. Whether it was done is unknown.
+    /// No reply came in time, here or in the member's own judgement. Whether it was done is unknown.
     #[error("no reply came by the deadline")]
     Deadline,
     /// The link ended before the reply. Whether it was done is unknown.

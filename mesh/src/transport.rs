@@ -138,13 +138,15 @@ impl Drop for Life {
 }
 
 impl Transport {
-    /// Listens, and starts to answer. Needs a tokio runtime with IO and time.
+    /// Listens, and starts to answer. Needs a tokio runtime with IO and time,
+    /// as do [`Transport::dial`] and [`Transport::send`].
     pub fn open(
         settings: Settings,
         tls: Tls,
         happenings: mpsc::Sender<Happening>,
         service: Arc<dyn Service>,
     ) -> Result<Self, TransportError> {
+        settings.check()?;
         let server = settings.server(&tls)?;
         let config = settings.client(&tls)?;
         let socket = listen(settings.listen)?;

@@ -96,7 +96,14 @@ async fn call(
         Refused::Short | Refused::TooLarge => AskError::BadReply("it ends too early".into()),
     })?;
     link.touch(inner);
-    if head.is_ok() { Ok(body) } else { Err(AskError::Refused(head.refusal(&body))) }
+    if head.is_ok() {
+        return Ok(body);
+    }
+    match head.refusal(&body) {
+        // Its clock was a little ahead of ours; the same is known as if ours had been first.
+        Refusal::DeadlineExceeded => Err(AskError::Deadline),
+        refusal => Err(AskError::Refused(refusal)),
+    }
 }
 
 /// What it means that a reply broke off.

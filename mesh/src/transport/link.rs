@@ -86,6 +86,11 @@ impl Link {
         self.used.store(inner.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
+    /// Whether newer connections of the member are there to send on.
+    fn is_superseded(&self, inner: &Inner) -> bool {
+        inner.link(self.peer.holder.member).is_some_and(|latest| latest.id != self.id)
+    }
+
     pub(super) fn close(&self, code: Code, reason: &str) {
         self.connection.close(code.into(), reason.as_bytes());
     }
@@ -306,15 +311,26 @@ impl Drop for Seated {
 }
 
 /// Reads from a connection until it ends. Packets wait until `told`, so that `LinkUp` comes first;
-/// requests do not.
+/// requests do not. A connection that is superseded and that nobody used for the idle timeout is
+/// closed by the side that dialled it: keep-alives would keep it for ever, and if both sides chose,
+/// each could close the other's.
 pub(super) async fn run(inner: Arc<Inner>, link: Arc<Link>, mut told: oneshot::Receiver<()>) {
     let seated = Seated { inner: inner.clone(), link: link.clone() };
     // Dropped before `seated`: no packet may come after `LinkDown`.
     let mut streams = JoinSet::new();
     let mut open = false;
     let connection = &link.connection;
+    let mut looks = tokio::time::interval(inner.settings.idle_timeout);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut used = None;
     loop {
         tokio::select! {
+            _ = looks.tick() => {
+                let last = used.replace(link.last_used());
+                if link.dialled && last == used && link.is_superseded(&inner) {
+                    link.close(Code::Done, "a newer connection is used");
+                }
+            }
             _ = &mut told, if !open => open = true,
             datagram = connection.read_datagram(), if open => match datagram {
                 Ok(bytes) => deliver(&inner, &link, bytes),

@@ -2,7 +2,8 @@
 //!
 //! A member has at most [`CONNECTIONS`] connections: two members may dial each other at the same
 //! time, and a member that restarted comes again while the old connection is not yet known to be
-//! dead. The latest is used for sending, the older ones are still read. When the pool is full, a
+//! dead. The latest is used for sending, the older ones are still read
+//! until nobody uses them. When the pool is full, a
 //! link that we dialled and a link of a coordinator displace the cell's link that was used least
 //! recently; a link of a cell that came to us is refused. Links of coordinators never give way: a
 //! full pool of them refuses everybody.

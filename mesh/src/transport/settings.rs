@@ -36,6 +36,8 @@ const CRYPTO_BUFFER: usize = 16 << 10;
 /// What may be buffered of one connection that we have not looked at yet, and of all of them.
 const INCOMING_BUFFER: u64 = 8 << 10;
 const INCOMING_BUFFERS: u64 = 2 << 20;
+/// The longest idle timeout.
+const IDLE_MOST: Duration = Duration::from_secs(86_400);
 /// What every path of the internet carries in one piece.
 const INITIAL_MTU: u16 = 1_200;
 
@@ -56,7 +58,8 @@ pub struct Settings {
     pub dials_at_once: usize,
     /// How long a dial may take, from its first packet on, and a handshake that others began.
     pub dial_deadline: Duration,
-    /// After how long without a packet a link is dead. The smaller one of both sides counts.
+    /// After how long without a packet a link is dead. The smaller one of both sides counts. Also
+    /// after how long without use a connection is closed that has a newer one beside it.
     pub idle_timeout: Duration,
     /// How often to send something on a link that is quiet.
     pub keep_alive: Option<Duration>,
@@ -115,6 +118,8 @@ impl Settings {
     pub fn coordinator(listen: SocketAddr) -> Self {
         Self {
             max_links: 16_384,
+            // The cells dial, and keep their links alive: through NAT they must, and once is enough.
+            keep_alive: None,
             // After a restart every cell comes at once.
             half_open_retry: 512,
             half_open_most: 2_048,
@@ -127,6 +132,17 @@ impl Settings {
     /// The wildcard of both families, with a port that the system chooses.
     pub fn anywhere() -> SocketAddr {
         SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))
+    }
+
+    /// Refuses what no transport can have.
+    pub(super) fn check(&self) -> Result<(), TransportError> {
+        if self.idle_timeout.is_zero() || self.idle_timeout > IDLE_MOST {
+            return Err(TransportError::Settings("idle_timeout must be above zero, up to a day"));
+        }
+        if self.versions.is_empty() {
+            return Err(TransportError::Settings("versions must name one"));
+        }
+        Ok(())
     }
 
     fn protocols(&self) -> impl Iterator<Item = Vec<u8>> + '_ {

@@ -94,6 +94,44 @@ async fn when_both_dial_the_link_is_one_and_ends_with_the_last_connection() {
     assert_eq!(a.link_down().await.0, b.id);
 }
 
+#[tokio::test]
+async fn of_two_connections_the_unused_one_is_closed_in_silence() {
+    let authority = Authority::new();
+    let quick = |settings: &mut Settings| {
+        settings.idle_timeout = Duration::from_secs(1);
+        settings.keep_alive = Some(Duration::from_millis(100));
+    };
+    let side = |n| Build::new(&authority, n).set(quick).open();
+    let (mut a, mut b) = (side(1), side(2));
+    a.link_to(&mut b).await;
+    b.link_to(&mut a).await;
+    let open = |side: &Side| side.transport.inner.endpoint.open_connections();
+    until("one connection", || open(&a) == 1 && open(&b) == 1).await;
+    // No LinkDown came in between.
+    a.reaches(&mut b).await;
+    b.reaches(&mut a).await;
+}
+
+#[tokio::test]
+async fn settings_that_cannot_be_are_refused() {
+    let authority = Authority::new();
+    let refuse = |change: fn(&mut Settings)| {
+        let Build { settings, tls, .. } = Build::new(&authority, 1).set(change);
+        let service = Arc::new(Router::new());
+        let opened = Transport::open(settings, tls, mpsc::channel(1).0, service);
+        opened.err().unwrap().to_string()
+    };
+    assert!(refuse(|settings| settings.idle_timeout = Duration::ZERO).contains("idle_timeout"));
+    assert!(refuse(|settings| settings.idle_timeout = Duration::MAX).contains("idle_timeout"));
+    assert!(refuse(|settings| settings.versions.clear()).contains("versions"));
+    let taken = UdpSocket::bind(loopback()).unwrap();
+    let mut build = Build::new(&authority, 1);
+    build.settings.listen = taken.local_addr().unwrap();
+    let service = Arc::new(Router::new());
+    let opened = Transport::open(build.settings, build.tls, mpsc::channel(1).0, service);
+    assert!(matches!(opened, Err(TransportError::Socket { .. })));
+}
+
 /// A member on a runtime of its own, which dies in silence when it is told to.
 struct Mortal {
     address: SocketAddr,
