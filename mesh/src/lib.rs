@@ -10,6 +10,8 @@
 //! | [`logic`] | one member, without a socket and without a clock |
 //! | [`simulation`] | thousands of them in one thread |
 //! | [`tls`] | the authority, join tokens, certificates, and what rustls needs of them |
+//! | [`request`] | typed questions and answers between members |
+//! | [`transport`] | links over QUIC: packets of gossip, requests, enrolment |
 
 pub mod codec;
 pub mod identity;
@@ -17,5 +19,7 @@ pub mod logic;
 pub mod message;
 pub mod profile;
 pub mod record;
+pub mod request;
 pub mod simulation;
 pub mod tls;
+pub mod transport;

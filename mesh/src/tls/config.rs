@@ -109,7 +109,7 @@ pub fn peer(
         CertificateError::Malformed("the peer showed none, and the mesh is for members".into())
     })?;
     let holder = notary.holder(now, certificate)?;
-    Ok((holder, certificate.to_vec()))
+    Ok((Arc::unwrap_or_clone(holder), certificate.to_vec()))
 }
 
 /// The certificates in what `quinn::Connection::peer_identity` gives.

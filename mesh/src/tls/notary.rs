@@ -42,8 +42,8 @@ impl Notary for ClusterNotary {
         self.key.sign_raw(&in_domain(statement))
     }
 
-    fn holder(&self, now: Timestamp, certificate: &[u8]) -> Result<Holder, CertificateError> {
-        self.ca.read_at(now, certificate)
+    fn holder(&self, now: Timestamp, certificate: &[u8]) -> Result<Arc<Holder>, CertificateError> {
+        self.ca.read_at(now, certificate).map(Arc::new)
     }
 
     fn verify(&self, holder: &Holder, statement: &[u8], signature: &Signature) -> bool {

@@ -23,7 +23,7 @@ fn a_cell_joins() {
     let cell = cluster.cell(NOW, "cell-1");
     let (us, them) = (cell.notary(), cluster.cell(NOW, "cell-2").notary());
     let holder = them.holder(NOW, cell.certificate()).unwrap();
-    assert_eq!(&holder, cell.holder());
+    assert_eq!(&*holder, cell.holder());
     assert_eq!((holder.kind, holder.name.as_str()), (Kind::Cell, "cell-1"));
     let signature = us.sign(b"I have room");
     assert!(them.verify(&holder, b"I have room", &signature));

@@ -1,0 +1,195 @@
+//! What stands before the body of a request and of a reply.
+//!
+//! A stream carries one request and its reply. A request is `V`, the method (2 bytes), the time in
+//! milliseconds that the asker still waits (4), the body's length (4), the body. A reply is `v`, a
+//! status (1), the length (4), the body or the text of a refusal. Numbers are big-endian. What
+//! follows after the body is not read: a later release may put something there. Which layout is
+//! spoken at all, the link's version says, that both sides agreed on when it came up.
+
+use std::time::Duration;
+
+use super::Refusal;
+
+/// Length of what stands before a request's body.
+pub const REQUEST_HEAD: usize = 11;
+/// Length of what stands before a reply's body.
+pub const REPLY_HEAD: usize = 6;
+/// How long the text of a refusal may be. What is longer is cut.
+pub const REFUSAL_TEXT: usize = 1024;
+
+const REQUEST_MARK: u8 = b'V';
+const REPLY_MARK: u8 = b'v';
+
+const OK: u8 = 0;
+const UNSUPPORTED: u8 = 1;
+const BUSY: u8 = 2;
+const TOO_LARGE: u8 = 3;
+const MALFORMED: u8 = 4;
+const DEADLINE_EXCEEDED: u8 = 5;
+const FAILED: u8 = 6;
+const NOT_ALLOWED: u8 = 7;
+
+/// What is known of a request before its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestHead {
+    /// Which request.
+    pub method: u16,
+    /// How long the asker waits. Milliseconds on the wire.
+    pub deadline: Duration,
+    /// How long the body is, as claimed. Nothing may be allocated for it yet.
+    pub length: u32,
+}
+
+/// What is known of a reply before its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplyHead {
+    /// Zero, or the code of a refusal.
+    pub status: u8,
+    /// How long the body is, as claimed. Nothing may be allocated for it yet.
+    pub length: u32,
+}
+
+impl RequestHead {
+    /// The bytes before the body.
+    pub fn encode(&self) -> [u8; REQUEST_HEAD] {
+        let mut bytes = [REQUEST_MARK; REQUEST_HEAD];
+        let millis = u32::try_from(self.deadline.as_millis()).unwrap_or(u32::MAX);
+        bytes[1..3].copy_from_slice(&self.method.to_be_bytes());
+        bytes[3..7].copy_from_slice(&millis.to_be_bytes());
+        bytes[7..].copy_from_slice(&self.length.to_be_bytes());
+        bytes
+    }
+
+    /// Reads them. `None`: these are not the bytes before a request.
+    pub fn decode(bytes: &[u8; REQUEST_HEAD]) -> Option<Self> {
+        let [REQUEST_MARK, m0, m1, d0, d1, d2, d3, l0, l1, l2, l3] = *bytes else { return None };
+        Some(Self {
+            method: u16::from_be_bytes([m0, m1]),
+            deadline: Duration::from_millis(u32::from_be_bytes([d0, d1, d2, d3]).into()),
+            length: u32::from_be_bytes([l0, l1, l2, l3]),
+        })
+    }
+}
+
+impl ReplyHead {
+    /// Whether a body follows and not the text of a refusal.
+    pub fn is_ok(&self) -> bool {
+        self.status == OK
+    }
+
+    /// Reads the bytes before a reply's body. `None`: they are none.
+    pub fn decode(bytes: &[u8; REPLY_HEAD]) -> Option<Self> {
+        let [REPLY_MARK, status, l0, l1, l2, l3] = *bytes else { return None };
+        Some(Self { status, length: u32::from_be_bytes([l0, l1, l2, l3]) })
+    }
+
+    /// The refusal that the status and `text` tell. A code of a later release is a failure.
+    pub fn refusal(&self, text: &[u8]) -> Refusal {
+        let text = String::from_utf8_lossy(&text[..text.len().min(REFUSAL_TEXT)]).into_owned();
+        match self.status {
+            UNSUPPORTED => Refusal::Unsupported,
+            BUSY => Refusal::Busy,
+            TOO_LARGE => Refusal::TooLarge,
+            MALFORMED => Refusal::Malformed(text),
+            DEADLINE_EXCEEDED => Refusal::DeadlineExceeded,
+            FAILED => Refusal::Failed(text),
+            NOT_ALLOWED => Refusal::NotAllowed(text),
+            code => Refusal::Failed(format!("refused with the unknown code {code}: {text}")),
+        }
+    }
+}
+
+/// The whole reply: its head and its body.
+pub fn reply(answer: Result<Vec<u8>, Refusal>) -> Vec<u8> {
+    let (status, mut body) = match answer {
+        Ok(body) => (OK, body),
+        Err(Refusal::Unsupported) => (UNSUPPORTED, Vec::new()),
+        Err(Refusal::Busy) => (BUSY, Vec::new()),
+        Err(Refusal::TooLarge) => (TOO_LARGE, Vec::new()),
+        Err(Refusal::Malformed(text)) => (MALFORMED, text.into_bytes()),
+        Err(Refusal::DeadlineExceeded) => (DEADLINE_EXCEEDED, Vec::new()),
+        Err(Refusal::Failed(text)) => (FAILED, text.into_bytes()),
+        Err(Refusal::NotAllowed(text)) => (NOT_ALLOWED, text.into_bytes()),
+    };
+    if status != OK {
+        body.truncate(REFUSAL_TEXT);
+    }
+    let length = u32::try_from(body.len()).expect("the caller measured the body against a limit");
+    let mut bytes = Vec::with_capacity(REPLY_HEAD + body.len());
+    bytes.extend([REPLY_MARK, status]);
+    bytes.extend(length.to_be_bytes());
+    bytes.append(&mut body);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(bytes: &[u8]) -> Option<(ReplyHead, &[u8])> {
+        let (head, body) = bytes.split_first_chunk()?;
+        Some((ReplyHead::decode(head)?, body))
+    }
+
+    #[test]
+    fn every_refusal_arrives_as_it_was_sent() {
+        for refusal in [
+            Refusal::Unsupported,
+            Refusal::Busy,
+            Refusal::TooLarge,
+            Refusal::Malformed("m".into()),
+            Refusal::DeadlineExceeded,
+            Refusal::Failed("f".into()),
+            Refusal::NotAllowed("n".into()),
+        ] {
+            let bytes = reply(Err(refusal.clone()));
+            let (head, text) = read(&bytes).unwrap();
+            assert!(!head.is_ok());
+            assert_eq!(head.length as usize, text.len());
+            assert_eq!(head.refusal(text), refusal);
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_a_later_release_is_a_failure_with_its_code() {
+        let head = ReplyHead { status: 200, length: 3 };
+        let Refusal::Failed(text) = head.refusal(b"why") else { panic!("not a failure") };
+        assert!(text.contains("200") && text.contains("why"), "{text}");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_a_good_body_is_not() {
+        let bytes = reply(Err(Refusal::Failed("x".repeat(5000))));
+        assert_eq!(bytes.len(), REPLY_HEAD + REFUSAL_TEXT);
+        assert_eq!(reply(Ok(vec![7; 5000])).len(), REPLY_HEAD + 5000);
+    }
+
+    #[test]
+    fn heads_with_another_mark_are_none() {
+        let head = RequestHead { method: 1, deadline: Duration::from_secs(1), length: 2 };
+        let mut bytes = head.encode();
+        assert_eq!(RequestHead::decode(&bytes), Some(head));
+        bytes[0] = b'v';
+        assert_eq!(RequestHead::decode(&bytes), None);
+        assert_eq!(ReplyHead::decode(b"V\0\0\0\0\0"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn request_heads_survive_the_wire(method: u16, millis: u32, length: u32) {
+            let deadline = Duration::from_millis(millis.into());
+            let head = RequestHead { method, deadline, length };
+            prop_assert_eq!(RequestHead::decode(&head.encode()), Some(head));
+        }
+
+        #[test]
+        fn no_bytes_make_a_head_panic(request: [u8; REQUEST_HEAD], reply: [u8; REPLY_HEAD]) {
+            RequestHead::decode(&request);
+            if let Some(head) = ReplyHead::decode(&reply) {
+                head.refusal(&request);
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Which links there are, and who gives way when there are too many. Decides, and does nothing.
+//!
+//! A member has at most [`CONNECTIONS`] connections: two members may dial each other at the same
+//! time, and a member that restarted comes again while the old connection is not yet known to be
+//! dead. The latest is used for sending, the older ones are still read
+//! until nobody uses them. When the pool is full, a
+//! link that we dialled and a link of a coordinator displace the cell's link that was used least
+//! recently; a link of a cell that came to us is refused. Links of coordinators never give way: a
+//! full pool of them refuses everybody.
+
+use std::collections::BTreeMap;
+
+use super::Peer;
+use crate::identity::{Kind, MemberId};
+
+/// How many connections one member may have. The oldest gives way to a newer one.
+const CONNECTIONS: usize = 2;
+
+/// What the pool asks of a connection.
+pub(super) trait Seat {
+    /// Unique among all connections of the process.
+    fn id(&self) -> u64;
+    /// When it was last used: a number that only grows.
+    fn last_used(&self) -> u64;
+    /// Whether we dialled.
+    fn dialled(&self) -> bool;
+    /// Whose it is.
+    fn peer(&self) -> &Peer;
+}
+
+/// The links, by member. Each has at least one connection, the latest last.
+pub(super) struct Pool<C> {
+    most: usize,
+    links: BTreeMap<MemberId, Vec<C>>,
+}
+
+/// What has to be closed because a connection was admitted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Admitted<C> {
+    /// A connection of the same member that is one too many.
+    pub(super) surplus: Option<C>,
+    /// Another member's whole link.
+    pub(super) displaced: Option<(MemberId, Vec<C>)>,
+}
+
+/// What became of a connection that ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Removed {
+    /// It was displaced or closed before.
+    Unknown,
+    /// The member has another one.
+    OthersLeft,
+    /// It was the member's last.
+    Last,
+}
+
+impl<C: Seat> Pool<C> {
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, links: BTreeMap::new() }
+    }
+
+    /// Takes a connection in, as the one to send on. `None`: the pool is full.
+    pub(super) fn admit(&mut self, connection: C) -> Option<Admitted<C>> {
+        let member = connection.peer().holder.member;
+        if let Some(link) = self.links.get_mut(&member) {
+            link.push(connection);
+            let surplus = (link.len() > CONNECTIONS).then(|| link.remove(0));
+            return Some(Admitted { surplus, displaced: None });
+        }
+        let mut displaced = None;
+        if self.links.len() >= self.most {
+            let precious =
+                connection.dialled() || connection.peer().holder.kind == Kind::Coordinator;
+            let oldest = self.least_recent().filter(|_| precious)?;
+            displaced = self.links.remove_entry(&oldest);
+        }
+        self.links.insert(member, vec![connection]);
+        Some(Admitted { surplus: None, displaced })
+    }
+
+    /// The cell whose link was used least recently.
+    fn least_recent(&self) -> Option<MemberId> {
+        let used = |link: &[C]| link.iter().map(Seat::last_used).max();
+        let cells = self.links.iter().filter(|(_, link)| {
+            link.iter().all(|connection| connection.peer().holder.kind == Kind::Cell)
+        });
+        cells.min_by_key(|(_, link)| used(link)).map(|(member, _)| *member)
+    }
+
+    /// Takes out a connection that ended.
+    pub(super) fn remove(&mut self, member: MemberId, id: u64) -> Removed {
+        let Some(link) = self.links.get_mut(&member) else { return Removed::Unknown };
+        let before = link.len();
+        link.retain(|connection| connection.id() != id);
+        if link.len() == before {
+            Removed::Unknown
+        } else if link.is_empty() {
+            self.links.remove(&member);
+            Removed::Last
+        } else {
+            Removed::OthersLeft
+        }
+    }
+
+    /// Takes out a member's link.
+    pub(super) fn take(&mut self, member: MemberId) -> Option<Vec<C>> {
+        self.links.remove(&member)
+    }
+
+    /// The connection to send on.
+    pub(super) fn latest(&self, member: MemberId) -> Option<&C> {
+        self.links.get(&member)?.last()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    /// The connections to send on, of all members.
+    pub(super) fn all(&self) -> impl Iterator<Item = &C> {
+        self.links.values().filter_map(|link| link.last())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use volvox_protocol::id::CellId;
+    use volvox_protocol::time::Timestamp;
+
+    use super::*;
+    use crate::identity::Holder;
+
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    struct Fake {
+        id: u64,
+        used: u64,
+        dialled: bool,
+        peer: Peer,
+    }
+
+    impl Seat for Fake {
+        fn id(&self) -> u64 {
+            self.id
+        }
+        fn last_used(&self) -> u64 {
+            self.used
+        }
+        fn dialled(&self) -> bool {
+            self.dialled
+        }
+        fn peer(&self) -> &Peer {
+            &self.peer
+        }
+    }
+
+    fn member(n: u8) -> MemberId {
+        MemberId([n; 16])
+    }
+
+    fn fake(id: u64, n: u8, kind: Kind) -> Fake {
+        let holder = Holder {
+            member: member(n),
+            kind,
+            name: CellId::new("x").unwrap(),
+            public_key: [0; 32],
+            not_before: Timestamp::from_secs(0),
+            not_after: Timestamp::from_secs(0),
+        };
+        let peer = Peer { holder, certificate: Vec::new() };
+        Fake { id, used: id, dialled: false, peer }
+    }
+
+    #[test]
+    fn the_latest_of_two_is_used_and_the_third_drives_out_the_first() {
+        let mut pool = Pool::new(1);
+        for id in 1..=2 {
+            let admitted = pool.admit(fake(id, 1, Kind::Cell)).unwrap();
+            assert_eq!(admitted, Admitted { surplus: None, displaced: None });
+            assert_eq!(pool.latest(member(1)).unwrap().id, id);
+        }
+        assert_eq!(pool.admit(fake(3, 1, Kind::Cell)).unwrap().surplus.unwrap().id, 1);
+        assert_eq!(pool.remove(member(1), 1), Removed::Unknown);
+        assert_eq!(pool.remove(member(1), 3), Removed::OthersLeft);
+        assert_eq!(pool.latest(member(1)).unwrap().id, 2);
+        assert_eq!(pool.remove(member(1), 2), Removed::Last);
+        assert_eq!(pool.remove(member(1), 2), Removed::Unknown);
+        assert_eq!(pool.len(), 0);
+    }
+
+    #[test]
+    fn a_full_pool_refuses_cells_and_makes_room_for_coordinators_and_for_dials() {
+        let mut pool = Pool::new(3);
+        for (id, n) in [(1, 1), (2, 2)] {
+            pool.admit(fake(id, n, Kind::Cell)).unwrap();
+        }
+        pool.admit(fake(0, 3, Kind::Coordinator)).unwrap();
+        assert!(pool.admit(fake(4, 4, Kind::Cell)).is_none());
+        let admitted = pool.admit(fake(5, 5, Kind::Coordinator)).unwrap();
+        // The coordinator was used even longer ago, and stays.
+        assert_eq!(admitted.displaced.unwrap().0, member(1));
+        let dialled = Fake { dialled: true, ..fake(6, 6, Kind::Cell) };
+        assert_eq!(pool.admit(dialled).unwrap().displaced.unwrap().0, member(2));
+        assert_eq!(pool.len(), 3);
+    }
+
+    #[test]
+    fn a_pool_full_of_coordinators_refuses_everybody() {
+        let mut pool = Pool::new(1);
+        pool.admit(fake(1, 1, Kind::Coordinator)).unwrap();
+        let dialled = Fake { dialled: true, ..fake(2, 2, Kind::Coordinator) };
+        assert!(pool.admit(dialled).is_none());
+        assert_eq!(pool.all().count(), 1);
+        assert_eq!(pool.take(member(1)).unwrap().len(), 1);
+        assert!(pool.take(member(1)).is_none());
+    }
+}
