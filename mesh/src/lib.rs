@@ -11,9 +11,11 @@
 //! | [`simulation`] | thousands of them in one thread |
 //! | [`tls`] | the authority, join tokens, certificates, and what rustls needs of them |
 //! | [`request`] | typed questions and answers between members |
+//! | [`driver`] | a running member: what agent and coordinator start |
 //! | [`transport`] | links over QUIC: packets of gossip, requests, enrolment |
 
 pub mod codec;
+pub mod driver;
 pub mod identity;
 pub mod logic;
 pub mod message;

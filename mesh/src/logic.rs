@@ -130,6 +130,8 @@ pub enum Input {
     Renewed(Vec<u8>),
     /// Our address is another one now, by our own knowledge.
     Moved(SocketAddr),
+    /// The addresses to begin with are others now.
+    Seeds(Vec<SocketAddr>),
     /// Say goodbye.
     Leave,
 }
@@ -395,6 +397,7 @@ impl<N: Notary> Member<N> {
             Input::Revoke(members) => self.revoke(now, members),
             Input::Renewed(certificate) => self.renewed(now, &certificate),
             Input::Moved(address) => self.moved(now, address),
+            Input::Seeds(seeds) => self.seeds = seeds,
             Input::Leave => self.leave(now),
         }
         self.tick(now);

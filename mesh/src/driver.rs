@@ -1,0 +1,631 @@
+//! A member with a socket, a clock and a disk: what agent and coordinator start.
+//!
+//! One task waits for the transport, the caller or the next tick, hands it to [`crate::logic`], and
+//! performs the effects. It waits for nothing else: a slow disk, a name that does not resolve or a
+//! renewal are tasks of their own, and their outcomes are inputs.
+
+mod address;
+mod joining;
+mod memory;
+mod renewal;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::{broadcast, mpsc, oneshot};
+use volvox_protocol::cell::{CellInfo, CellLoad};
+use volvox_protocol::time::Timestamp;
+
+pub use self::joining::{JoinError, enrolment, join};
+use self::memory::Memory;
+use crate::identity::{CertificateError, Holder, MemberId};
+use crate::logic::{self, Birth, Effect, Input, Member, Refused, Standing};
+use crate::message::Message;
+use crate::profile::Profile;
+use crate::record::{Content, Topic};
+use crate::request::{AskError, Request, Service};
+use crate::tls::config::{Clock, client_config, peer, server_config, system_clock};
+use crate::tls::folder::{Credentials, FolderError, MemberFolder};
+use crate::tls::notary::ClusterNotary;
+use crate::transport::{
+    Counters, Delivery, Enrolment, Happening, LinkInfo, Peer, Settings, Tls, Transport,
+    TransportError,
+};
+
+/// Packets and link changes that wait for the member. Beyond it packets are dropped, and counted.
+const HAPPENINGS: usize = 4_096;
+/// Orders of the caller that wait.
+const ORDERS: usize = 1_024;
+/// Events that a subscriber may be behind before it misses some, and is told so.
+const EVENTS: usize = 16_384;
+/// The time that a goodbye has to leave the machine.
+const GOODBYE: Duration = Duration::from_millis(100);
+/// How often our own address is looked at.
+const LOOK_AT_ADDRESS: Duration = Duration::from_secs(5);
+/// How often refusals are logged, if there were any.
+const LOOK_AT_REFUSALS: Duration = Duration::from_secs(10);
+
+/// What a member needs to begin.
+pub struct Config {
+    /// Where key, certificate, generation and known peers are kept.
+    pub folder: PathBuf,
+    /// Where to listen: the wildcard, unless this machine has several faces.
+    pub listen: SocketAddr,
+    /// Where others can dial us, if the operator says so. Otherwise it is found out, and followed.
+    pub advertise: Option<SocketAddr>,
+    /// The pace.
+    pub profile: Profile,
+    /// `host:port` of some that may be there: from the join token, or the configuration.
+    pub seeds: Vec<String>,
+    /// A coordinator answers those who enrol, its own renewal included.
+    pub enrolment: Option<Enrolment>,
+}
+
+/// Why there is no member.
+#[derive(Debug, thiserror::Error)]
+pub enum MeshError {
+    /// Key and certificate, or what else is kept on disk.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// What is remembered of earlier lives cannot be read or written.
+    #[error("{path}: {what}")]
+    Memory {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The socket, or TLS.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// The credentials cannot be used for TLS.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The member has stopped.
+    #[error("the mesh has stopped")]
+    Stopped,
+}
+
+/// What is heard in the mesh.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MeshEvent {
+    /// A member is there: new, again, or in a new life.
+    Present {
+        /// Who.
+        holder: Arc<Holder>,
+        /// Its life: another number after each restart.
+        generation: u64,
+        /// Where it says it is.
+        address: SocketAddr,
+    },
+    /// A member is not there any more.
+    Missing {
+        /// Who.
+        holder: Arc<Holder>,
+        /// Whether it said goodbye.
+        left: bool,
+    },
+    /// A cell says what it is.
+    Info(Arc<CellInfo>),
+    /// A cell says how it is doing.
+    Load(Arc<CellLoad>),
+    /// These are expelled.
+    Revoked(Vec<MemberId>),
+    /// We are expelled. Nothing that we say is heard.
+    Expelled,
+    /// We are at another address.
+    Moved(SocketAddr),
+}
+
+/// A member of the mesh, as others see it from here.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MemberView {
+    /// Who.
+    pub holder: Arc<Holder>,
+    /// Whether it is there.
+    pub standing: Standing,
+    /// Where it says it is.
+    pub address: SocketAddr,
+    /// What it last said it is, if it is a cell.
+    pub info: Option<CellInfo>,
+    /// What it last said of its load, if it is a cell.
+    pub load: Option<CellLoad>,
+}
+
+/// How the member itself is doing.
+#[derive(Debug, Clone)]
+pub struct MeshStatus {
+    /// Members that are there, ourselves included.
+    pub present: usize,
+    /// How little we trust ourselves; 0 is well.
+    pub health: u32,
+    /// Whether we have heard what was known before us.
+    pub synced: bool,
+    /// Where we say that we are.
+    pub address: SocketAddr,
+    /// When our certificate ends.
+    pub certificate_until: Timestamp,
+    /// What was refused of what others said.
+    pub refused: Refused,
+    /// Packets that were no messages.
+    pub malformed: u64,
+    /// What the transport refused and dropped.
+    pub transport: Counters,
+}
+
+enum Order {
+    Take(Input),
+    Members(oneshot::Sender<Vec<MemberView>>),
+    Status(oneshot::Sender<MeshStatus>),
+    Seeds(Vec<SocketAddr>),
+    Renewed(Credentials),
+    Leave(oneshot::Sender<()>),
+}
+
+/// A running member. Clones are handles to the same one; it ends when the last is dropped.
+#[derive(Clone)]
+pub struct Mesh {
+    orders: mpsc::Sender<Order>,
+    events: broadcast::Sender<MeshEvent>,
+    transport: Transport,
+    me: Arc<Holder>,
+}
+
+impl Mesh {
+    /// Begins a life: reads the credentials in the folder, listens, and looks for others.
+    pub async fn start(config: Config, service: Arc<dyn Service>) -> Result<Mesh, MeshError> {
+        let clock = system_clock();
+        let folder = MemberFolder::open(&config.folder)?;
+        let loaded = folder.load(clock())?;
+        for warning in &loaded.warnings {
+            tracing::warn!(%warning, "credentials");
+        }
+        let credentials = loaded.credentials;
+        let memory = Memory::open(&config.folder, clock())?;
+        let me = Arc::new(credentials.holder().clone());
+        let revoked = Arc::new(RwLock::new(BTreeSet::new()));
+        let (happen, happenings) = mpsc::channel(HAPPENINGS);
+        let settings = Settings {
+            me: Some(me.member),
+            enrolment: config.enrolment.clone(),
+            ..settings(&config, &me)
+        };
+        let tls = tls(&credentials, &clock, &revoked)?;
+        let transport = Transport::open(settings, tls, happen, service)?;
+        let port = transport.address().port();
+        let seeds = address::resolve(&config.seeds).await;
+        let known = memory.peers().iter().map(|peer| peer.address);
+        let mut dialled: Vec<SocketAddr> = seeds.iter().copied().chain(known).collect();
+        dialled.dedup();
+        let address = match config.advertise {
+            Some(address) if address.port() == 0 => SocketAddr::new(address.ip(), port),
+            Some(address) => address,
+            None => address::ours(config.listen, port, dialled.first().copied()),
+        };
+        let birth = Birth {
+            holder: me.clone(),
+            certificate: credentials.certificate().to_vec(),
+            generation: memory.generation(),
+            address,
+            address_is_fixed: config.advertise.is_some(),
+            profile: config.profile.clone(),
+            seeds: dialled,
+            random: random(),
+        };
+        let time = Time { began: Instant::now(), at: clock() };
+        let member = Member::new(time.now(), credentials.notary(), birth);
+        let (orders, inbox) = mpsc::channel(ORDERS);
+        let (events, _) = broadcast::channel(EVENTS);
+        let mesh = Mesh { orders, events: events.clone(), transport: transport.clone(), me };
+        let driver = Driver {
+            time,
+            member,
+            transport,
+            events,
+            revoked,
+            credentials,
+            clock,
+            memory,
+            folder,
+            config: Arc::new(config),
+            malformed: 0,
+            reported: Refused::default(),
+            renewing: false,
+            orders: mesh.orders.downgrade(),
+        };
+        tokio::spawn(driver.run(happenings, inbox));
+        Ok(mesh)
+    }
+
+    /// Who we are.
+    pub fn me(&self) -> &Arc<Holder> {
+        &self.me
+    }
+
+    /// Where we listen.
+    pub fn listens_at(&self) -> SocketAddr {
+        self.transport.address()
+    }
+
+    /// What is heard from now on. Who reads too slowly is told how much it missed, and should list
+    /// the members again.
+    pub fn subscribe(&self) -> broadcast::Receiver<MeshEvent> {
+        self.events.subscribe()
+    }
+
+    /// Says what this cell is.
+    pub async fn publish_info(&self, info: CellInfo) -> Result<(), MeshError> {
+        self.order(Order::Take(Input::PublishInfo(info))).await
+    }
+
+    /// Says how this cell is doing.
+    pub async fn publish_load(&self, load: CellLoad) -> Result<(), MeshError> {
+        self.order(Order::Take(Input::PublishLoad(load))).await
+    }
+
+    /// Expels members: all who are revoked in this cluster, not only the new ones. Coordinators only.
+    pub async fn revoke(&self, members: Vec<MemberId>) -> Result<(), MeshError> {
+        self.order(Order::Take(Input::Revoke(members))).await
+    }
+
+    /// All members that are known here.
+    pub async fn members(&self) -> Result<Vec<MemberView>, MeshError> {
+        let (answer, view) = oneshot::channel();
+        self.order(Order::Members(answer)).await?;
+        view.await.map_err(|_| MeshError::Stopped)
+    }
+
+    /// How this member is doing.
+    pub async fn status(&self) -> Result<MeshStatus, MeshError> {
+        let (answer, status) = oneshot::channel();
+        self.order(Order::Status(answer)).await?;
+        status.await.map_err(|_| MeshError::Stopped)
+    }
+
+    /// The links there are.
+    pub fn links(&self) -> Vec<LinkInfo> {
+        self.transport.links()
+    }
+
+    /// Asks another member, on the link that there is.
+    pub fn ask<R: Request + 'static>(
+        &self,
+        to: MemberId,
+        request: &R,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<R::Reply, AskError>> + Send + 'static
+    where
+        R::Reply: Send + 'static,
+    {
+        self.transport.ask(to, request, deadline)
+    }
+
+    /// Says goodbye and ends.
+    pub async fn leave(&self) {
+        let (done, left) = oneshot::channel();
+        if self.order(Order::Leave(done)).await.is_ok() {
+            let _ended = left.await;
+        }
+    }
+
+    async fn order(&self, order: Order) -> Result<(), MeshError> {
+        self.orders.send(order).await.map_err(|_| MeshError::Stopped)
+    }
+}
+
+/// Time that goes on evenly, from what the clock said at the beginning.
+#[derive(Clone, Copy)]
+struct Time {
+    began: Instant,
+    at: Timestamp,
+}
+
+impl Time {
+    fn now(&self) -> Timestamp {
+        self.at + self.began.elapsed()
+    }
+
+    fn until(&self, at: Timestamp) -> tokio::time::Instant {
+        // Timers further away than a day are looked at again then.
+        let span = at.since(self.at).min(self.began.elapsed() + Duration::from_secs(86_400));
+        (self.began + span).into()
+    }
+}
+
+type Revoked = Arc<RwLock<BTreeSet<MemberId>>>;
+
+struct Driver {
+    time: Time,
+    member: Member<ClusterNotary>,
+    transport: Transport,
+    events: broadcast::Sender<MeshEvent>,
+    revoked: Revoked,
+    credentials: Credentials,
+    clock: Clock,
+    memory: Memory,
+    folder: MemberFolder,
+    config: Arc<Config>,
+    malformed: u64,
+    reported: Refused,
+    renewing: bool,
+    orders: mpsc::WeakSender<Order>,
+}
+
+enum Wake {
+    Happening(Happening),
+    Order(Order),
+    Tick,
+    Address,
+    Refusals,
+    Renewal,
+    Names,
+    End,
+}
+
+impl Driver {
+    async fn run(
+        mut self,
+        mut happenings: mpsc::Receiver<Happening>,
+        mut orders: mpsc::Receiver<Order>,
+    ) {
+        let mut address = tokio::time::interval(LOOK_AT_ADDRESS);
+        let mut refusals = tokio::time::interval(LOOK_AT_REFUSALS);
+        let mut names = tokio::time::interval(address::RESOLVE_EVERY);
+        let mut renewal = self.renewal_due();
+        names.reset();
+        loop {
+            let tick = self.time.until(self.member.next_wake());
+            let wake = tokio::select! {
+                biased;
+                order = orders.recv() => order.map_or(Wake::End, Wake::Order),
+                happening = happenings.recv() => happening.map_or(Wake::End, Wake::Happening),
+                () = tokio::time::sleep_until(tick) => Wake::Tick,
+                _ = address.tick() => Wake::Address,
+                _ = refusals.tick() => Wake::Refusals,
+                _ = names.tick() => Wake::Names,
+                () = tokio::time::sleep_until(renewal), if !self.renewing => Wake::Renewal,
+            };
+            match wake {
+                Wake::Happening(happening) => self.happened(happening),
+                Wake::Order(Order::Leave(done)) => {
+                    self.take(Input::Leave);
+                    // The end of a link drops what waits on it: the goodbye should be out by then.
+                    tokio::time::sleep(GOODBYE).await;
+                    self.transport.shutdown().await;
+                    let _nobody_waits = done.send(());
+                    return;
+                }
+                Wake::Order(Order::Renewed(credentials)) => {
+                    self.renewed(credentials);
+                    renewal = self.renewal_due().max(self.renewal_again());
+                }
+                Wake::Order(order) => self.ordered(order),
+                Wake::Tick => self.take(Input::Tick),
+                Wake::Address => self.look_at_address(),
+                Wake::Refusals => self.look_at_refusals(),
+                Wake::Names => self.resolve_again(),
+                Wake::Renewal => self.begin_renewal(),
+                Wake::End => {
+                    self.transport.shutdown().await;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        let effects = self.member.apply(self.time.now(), input);
+        for effect in effects {
+            self.perform(effect);
+        }
+    }
+
+    fn happened(&mut self, happening: Happening) {
+        match happening {
+            Happening::LinkUp { peer, address, dialled } => {
+                let (peer, certificate) = (peer.holder.member, peer.certificate);
+                self.take(Input::LinkUp { peer, certificate, address, dialled });
+            }
+            Happening::LinkDown { member, reason } => {
+                tracing::debug!(member = ?member, reason, "link down");
+                self.take(Input::LinkDown { peer: member });
+            }
+            Happening::DialFailed { member, address, reason } => {
+                tracing::debug!(member = ?member, %address, reason, "dial failed");
+                self.take(Input::DialFailed { peer: member, address });
+            }
+            Happening::Packet { from, address, bytes } => match Message::decode(&bytes) {
+                Ok(message) => {
+                    // Its share of the transport's bytes is given back before the work is done.
+                    drop(bytes);
+                    self.take(Input::Received { from, address: unmapped(address), message });
+                }
+                Err(_) => self.malformed += 1,
+            },
+        }
+    }
+
+    fn ordered(&mut self, order: Order) {
+        match order {
+            Order::Take(input) => self.take(input),
+            Order::Seeds(seeds) => self.take(Input::Seeds(seeds)),
+            Order::Members(answer) => {
+                let _nobody_waits = answer.send(self.view());
+            }
+            Order::Status(answer) => {
+                let _nobody_waits = answer.send(self.status());
+            }
+            Order::Renewed(_) | Order::Leave(_) => {}
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send { to, message, delivery } => {
+                let delivery = match delivery {
+                    logic::Delivery::Datagram => Delivery::Datagram,
+                    logic::Delivery::Stream => Delivery::Stream,
+                };
+                self.transport.send(to, Bytes::from(message.encode()), delivery);
+            }
+            Effect::Dial { peer, address } => {
+                if self.transport.dial(peer, address).is_err() {
+                    // Told of nothing later: so it has failed now, and is tried again.
+                    self.take(Input::DialFailed { peer, address });
+                }
+            }
+            Effect::Close { peer } => self.transport.close(peer, "not wanted any more"),
+            Effect::Present { holder, generation, address } => {
+                tracing::info!(member = ?holder.member, name = %holder.name, kind = ?holder.kind,
+                    %address, "member is present");
+                self.memory.remember(&holder, address);
+                self.tell(MeshEvent::Present { holder, generation, address });
+            }
+            Effect::Missing { holder, left } => {
+                tracing::info!(member = ?holder.member, name = %holder.name, kind = ?holder.kind,
+                    left, "member is missing");
+                self.tell(MeshEvent::Missing { holder, left });
+            }
+            Effect::Heard(record) => match &record.content {
+                Content::Info(info) => self.tell(MeshEvent::Info(Arc::new(info.clone()))),
+                Content::Load(load) => self.tell(MeshEvent::Load(Arc::new(load.clone()))),
+                Content::Certificate | Content::Card(_) | Content::Revocations(_) => {}
+            },
+            Effect::Revoked(members) => {
+                tracing::warn!(?members, "members were revoked");
+                let mut revoked = self.revoked.write().unwrap_or_else(|e| e.into_inner());
+                revoked.extend(members.iter().copied());
+                drop(revoked);
+                self.tell(MeshEvent::Revoked(members));
+            }
+            Effect::Expelled => {
+                tracing::error!("this member was revoked: join again with a new token");
+                self.tell(MeshEvent::Expelled);
+            }
+            Effect::Moved(address) => {
+                tracing::info!(%address, "our address is another one now");
+                self.tell(MeshEvent::Moved(address));
+            }
+        }
+    }
+
+    /// Nobody need listen.
+    fn tell(&self, event: MeshEvent) {
+        let _listeners = self.events.send(event);
+    }
+
+    fn view(&self) -> Vec<MemberView> {
+        let view = |(holder, standing, address): (&Arc<Holder>, Standing, SocketAddr)| {
+            let content = |topic| self.member.record(holder.member, topic).map(|r| &r.content);
+            let info = match content(Topic::Info) {
+                Some(Content::Info(info)) => Some(info.clone()),
+                Some(_) | None => None,
+            };
+            let load = match content(Topic::Load) {
+                Some(Content::Load(load)) => Some(load.clone()),
+                Some(_) | None => None,
+            };
+            MemberView { holder: holder.clone(), standing, address, info, load }
+        };
+        self.member.members().map(view).collect()
+    }
+
+    fn status(&self) -> MeshStatus {
+        MeshStatus {
+            present: self.member.present(),
+            health: self.member.health(),
+            synced: self.member.is_synced(),
+            address: self.member.address(),
+            certificate_until: self.credentials.holder().not_after,
+            refused: self.member.refused(),
+            malformed: self.malformed,
+            transport: self.transport.counters(),
+        }
+    }
+
+    fn look_at_address(&mut self) {
+        self.memory.save_soon();
+        if self.config.advertise.is_some() || !self.config.listen.ip().is_unspecified() {
+            return;
+        }
+        let towards = self.transport.links().into_iter().find(|link| link.dialled);
+        let Some(towards) = towards.map(|link| unmapped(link.address)) else { return };
+        if let Some(found) = address::towards(towards) {
+            let port = self.transport.address().port();
+            self.take(Input::Moved(SocketAddr::new(found, port)));
+        }
+    }
+
+    /// One line for all that was refused since the last one: a hostile member must not fill a disk.
+    fn look_at_refusals(&mut self) {
+        let refused = self.member.refused();
+        if refused != self.reported {
+            tracing::warn!(?refused, malformed = self.malformed, "refused, in all so far");
+            self.reported = refused;
+        }
+    }
+
+    fn resolve_again(&self) {
+        let (Some(orders), config) = (self.orders.upgrade(), self.config.clone()) else { return };
+        if config.seeds.iter().all(|seed| seed.parse::<SocketAddr>().is_ok()) {
+            return;
+        }
+        tokio::spawn(async move {
+            let seeds = address::resolve(&config.seeds).await;
+            if !seeds.is_empty() {
+                let _ended = orders.send(Order::Seeds(seeds)).await;
+            }
+        });
+    }
+}
+
+fn settings(config: &Config, me: &Holder) -> Settings {
+    let settings = match me.kind {
+        crate::identity::Kind::Cell => Settings::cell(config.listen),
+        crate::identity::Kind::Coordinator => Settings::coordinator(config.listen),
+    };
+    if config.profile.leaf {
+        // Who watches a leaf asks it often enough to keep the way open.
+        Settings { keep_alive: None, max_links: 16, ..settings }
+    } else {
+        settings
+    }
+}
+
+/// What the transport needs of our credentials: also after a renewal.
+fn tls(credentials: &Credentials, clock: &Clock, revoked: &Revoked) -> Result<Tls, MeshError> {
+    let failed = |error: &dyn std::fmt::Display| MeshError::Tls(error.to_string());
+    let server = server_config(credentials, clock).map_err(|e| failed(&e))?;
+    let client = client_config(credentials, clock).map_err(|e| failed(&e))?;
+    let (notary, clock, revoked) = (credentials.notary(), clock.clone(), revoked.clone());
+    Ok(Tls {
+        server: Arc::new(server),
+        client: Arc::new(client),
+        identify: Arc::new(move |certificates| {
+            let (holder, certificate) = peer(clock(), &notary, certificates)?;
+            let revoked = revoked.read().unwrap_or_else(|e| e.into_inner());
+            if revoked.contains(&holder.member) {
+                return Err(CertificateError::Revoked(holder.member));
+            }
+            Ok(Peer { holder, certificate })
+        }),
+    })
+}
+
+/// IPv4 through an IPv6 socket is IPv4.
+fn unmapped(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    // Only choices that need not be secret hang on it; without it the time will do.
+    if getrandom::fill(&mut bytes).is_err() {
+        return Instant::now().elapsed().subsec_nanos().into();
+    }
+    u64::from_le_bytes(bytes)
+}

@@ -1,0 +1,109 @@
+//! Renewing our certificate long before it ends; and also after, when we were cut off for long.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::{Driver, Order, joining, tls};
+use crate::identity::Kind;
+use crate::logic::{Input, Standing};
+use crate::tls::enrol::{EnrolReply, accept_renewal, request_renewal};
+
+/// The wait after a renewal that failed, or came to nothing: a twentieth of the certificate's life,
+/// within these bounds.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
+
+impl Driver {
+    /// When to renew, as an instant. Members that joined together do not renew together.
+    pub(super) fn renewal_due(&self) -> tokio::time::Instant {
+        let [high, low, ..] = self.credentials.holder().member.0;
+        let due = self.credentials.renew_at(u16::from_be_bytes([high, low]));
+        tokio::time::Instant::now() + due.since((self.clock)())
+    }
+
+    /// When to try again.
+    pub(super) fn renewal_again(&self) -> tokio::time::Instant {
+        let holder = self.credentials.holder();
+        let wait = (holder.not_after.since(holder.not_before) / 20).clamp(AGAIN.0, AGAIN.1);
+        tokio::time::Instant::now() + wait
+    }
+
+    /// Asks a coordinator for a new certificate, in a task of its own.
+    pub(super) fn begin_renewal(&mut self) {
+        let Some(orders) = self.orders.upgrade() else { return };
+        self.renewing = true;
+        let old = self.credentials.clone();
+        let enrolment = self.config.enrolment.clone();
+        let coordinators = self.coordinators();
+        let clock = self.clock.clone();
+        tokio::spawn(async move {
+            let request = request_renewal(&old, old.key()).encode();
+            let mut replies = Vec::new();
+            if let Some(enrolment) = enrolment {
+                let here = SocketAddr::from(([127, 0, 0, 1], 0));
+                let reply = EnrolReply::decode(&enrolment(request, here).await);
+                replies.push(reply.map_err(|e| e.to_string()));
+            } else {
+                for at in coordinators {
+                    let reply = joining::ask(at, old.ca().fingerprint(), &request).await;
+                    let is_answer = reply.is_ok();
+                    replies.push(reply);
+                    if is_answer {
+                        break;
+                    }
+                }
+            }
+            let mut renewed = None;
+            for reply in replies {
+                let accept = |reply| {
+                    let key = old.key().clone();
+                    accept_renewal(clock(), &old, key, reply).map_err(|e| e.to_string())
+                };
+                match reply.and_then(accept) {
+                    Ok(credentials) => renewed = Some(credentials),
+                    Err(error) => tracing::warn!(error, "the certificate was not renewed"),
+                }
+            }
+            let _ended = orders.send(Order::Renewed(renewed.unwrap_or(old))).await;
+        });
+    }
+
+    /// Where a coordinator may answer: those we hear of, then those we once knew.
+    fn coordinators(&self) -> Vec<SocketAddr> {
+        let members = self.member.members().filter(|(h, ..)| h.kind == Kind::Coordinator);
+        let mut known: Vec<_> = members.collect();
+        known.sort_by_key(|(_, standing, _)| *standing != Standing::Present);
+        let mut all: Vec<SocketAddr> = known.into_iter().map(|(_, _, at)| at).collect();
+        all.extend(self.memory.peers().iter().map(|peer| peer.address));
+        all.extend(self.config.seeds.iter().filter_map(|seed| seed.parse::<SocketAddr>().ok()));
+        let mut seen = std::collections::BTreeSet::new();
+        all.retain(|address| seen.insert(*address));
+        all
+    }
+
+    /// The task is done; the credentials are new, or the old ones.
+    pub(super) fn renewed(&mut self, credentials: crate::tls::folder::Credentials) {
+        self.renewing = false;
+        if credentials.certificate() == self.credentials.certificate() {
+            return;
+        }
+        if let Err(error) = self.folder.store(&credentials) {
+            tracing::error!(%error, "the renewed certificate was not kept on disk");
+        }
+        match tls(&credentials, &self.clock, &self.revoked) {
+            Ok(tls) => {
+                if let Err(error) = self.transport.replace_tls(tls) {
+                    tracing::error!(%error, "the renewed certificate is not used");
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "the renewed certificate is not used");
+                return;
+            }
+        }
+        tracing::info!(until = ?credentials.holder().not_after, "certificate renewed");
+        let certificate = credentials.certificate().to_vec();
+        self.credentials = credentials;
+        self.take(Input::Renewed(certificate));
+    }
+}
