@@ -1,14 +1,14 @@
 //! What tests with real members share: a cluster with its authority in a temporary folder, members
 //! with runtimes of their own (so that one can be killed without a word), and waiting.
-#![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use volvox_mesh::driver::{Config, Mesh, MemberView, enrolment, join};
+use volvox_mesh::driver::{Config, MemberView, Mesh, enrolment, join};
 use volvox_mesh::identity::{Kind, MemberId};
 use volvox_mesh::logic::Standing;
 use volvox_mesh::profile::Profile;
@@ -179,9 +179,10 @@ impl Running {
     pub fn wait_for(&self, names: &[&str]) {
         let mut wanted: Vec<&str> = names.to_vec();
         wanted.sort_unstable();
-        wait(|| self.present() == wanted, || {
-            format!("{} sees {:?}, not {wanted:?}", self.mesh.me().name, self.present())
-        });
+        wait(
+            || self.present() == wanted,
+            || format!("{} sees {:?}, not {wanted:?}", self.mesh.me().name, self.present()),
+        );
     }
 }
 
@@ -200,10 +201,4 @@ pub fn wait(mut condition: impl FnMut() -> bool, story: impl Fn() -> String) {
 
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
-}
-
-/// A name for a file or a namespace that a second copy of the test does not have.
-pub fn unique(what: &str, path: &Path) -> String {
-    let tail = path.file_name().unwrap().to_string_lossy().replace('.', "");
-    format!("{what}{tail}")
 }
