@@ -5,6 +5,7 @@ use std::path::Path;
 mod agent;
 mod board;
 mod container;
+mod mesh;
 
 use volvox_bench::figures::Figures;
 
@@ -23,6 +24,7 @@ fn main() -> anyhow::Result<()> {
             container::run(&mut figures)?;
             agent::run(&mut figures)?;
         }
+        ["mesh-real"] => mesh::real::run(&mut figures)?,
         ["board"] => board::run(&mut figures)?,
         ["container"] => container::run(&mut figures)?,
         ["agent"] => agent::run(&mut figures)?,

@@ -257,6 +257,8 @@ pub struct Member<N> {
 
     synced: bool,
     is_catching_up: bool,
+    /// When we last asked somebody for all it knows.
+    asked_everything: Timestamp,
     /// Comparisons of digests in a row that differed.
     mismatches: u32,
     timers: Timers,
@@ -368,6 +370,7 @@ impl<N: Notary> Member<N> {
             gossip: Log::default(),
             synced,
             is_catching_up: false,
+            asked_everything: Timestamp::ZERO,
             mismatches: 0,
             timers,
             expected: Timestamp::NEVER,

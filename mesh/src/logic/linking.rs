@@ -26,6 +26,9 @@ const LONGEST_RETRY: Duration = Duration::from_secs(15);
 /// A link that nobody wants any more is kept for so long: rings move back sometimes.
 const LINGER: Duration = Duration::from_secs(30);
 
+/// A newcomer that asked one for everything asks another after this time.
+const CATCH_UP: Duration = Duration::from_secs(3);
+
 /// How often links are looked at when all is well.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -70,7 +73,7 @@ impl Link {
             asked: 0,
             unfinished: false,
             wants: Budget::new(50, 500, now),
-            questions: Budget::new(20, 200, now),
+            questions: Budget::new(5, 40, now),
         }
     }
 
@@ -139,7 +142,9 @@ impl<N: Notary> Member<N> {
         self.seed_backoff = 0;
         self.timers.links = now;
         self.greet(peer);
-        if !self.is_synced() || was_open {
+        let is_waiting = now.since(self.asked_everything) < CATCH_UP;
+        if !self.synced && !is_waiting || was_open {
+            self.asked_everything = now;
             self.ask_everything(peer);
         }
         self.probe_on_link(now, peer);

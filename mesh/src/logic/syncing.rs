@@ -22,7 +22,7 @@ use crate::record::{Item, Topic};
 const HOLDINGS: usize = 4_096;
 
 /// Bytes of records in answer to one question.
-const ANSWER_BYTES: usize = 2 << 20;
+const ANSWER_BYTES: usize = 512 << 10;
 
 /// Differences in a row that mean something. One alone may be news on its way.
 const MISMATCHES: u32 = 2;

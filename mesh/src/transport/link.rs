@@ -96,7 +96,10 @@ impl Link {
     }
 
     pub(super) fn info(&self) -> LinkInfo {
+        let sent = self.connection.stats().udp_tx;
         LinkInfo {
+            sent_packets: sent.datagrams,
+            sent_bytes: sent.bytes,
             member: self.peer.holder.member,
             kind: self.peer.holder.kind,
             address: canonical(self.connection.remote_address()),

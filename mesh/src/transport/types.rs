@@ -138,4 +138,8 @@ pub struct LinkInfo {
     pub version: u16,
     /// How long a packet and its acknowledgement take.
     pub round_trip: Duration,
+    /// UDP packets that we sent on this connection.
+    pub sent_packets: u64,
+    /// Bytes in them, with all of QUIC's.
+    pub sent_bytes: u64,
 }

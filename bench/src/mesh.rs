@@ -1,0 +1,2 @@
+//! placeholder until merged
+pub(crate) mod real;

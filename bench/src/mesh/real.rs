@@ -1,0 +1,353 @@
+//! Real members: real sockets on loopback, real certificates, all in this process.
+//!
+//! Bytes are those of QUIC's packets with 28 more for IP and UDP each, as the connections count them.
+//! A member that is to be killed has a runtime of its own, which is thrown away: it says nothing any
+//! more, as after kill -9.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::broadcast::error::RecvError;
+use volvox_bench::figures::{Figures, percentile};
+use volvox_mesh::driver::{Config, Mesh, MeshEvent, enrolment};
+use volvox_mesh::identity::{Kind, MemberId};
+use volvox_mesh::profile::Profile;
+use volvox_mesh::request::Router;
+use volvox_mesh::simulation::{sample_info, sample_load};
+use volvox_mesh::tls::authority::{Authority, VALIDITY};
+use volvox_mesh::tls::config::system_clock;
+use volvox_mesh::tls::folder::{Credentials, MemberFolder};
+use volvox_mesh::tls::register::Clash;
+use volvox_mesh::transport::LinkInfo;
+use volvox_protocol::id::CellId;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a quiet mesh, and a busy one, is watched.
+const WATCH: Duration = Duration::from_secs(20);
+/// How long a leaf is watched: it speaks seldom.
+const WATCH_LEAF: Duration = Duration::from_secs(120);
+const IP_AND_UDP: u64 = 28;
+
+/// Measures what needs real endpoints.
+pub(crate) fn run(figures: &mut Figures) -> anyhow::Result<()> {
+    let leaf = std::thread::spawn(metered);
+    for members in [10, 50, 200] {
+        measure(figures, members)?;
+    }
+    let bits = leaf.join().map_err(|_| anyhow::anyhow!("measuring a leaf panicked"))??;
+    figures.note("mesh.metered.idle.bits_per_s", bits, "bit/s");
+    Ok(())
+}
+
+fn measure(figures: &mut Figures, members: usize) -> anyhow::Result<()> {
+    let victims = 5.min(members / 3);
+    let memory = resident_kib();
+    let mut fleet = Fleet::start(members, victims)?;
+    let joined = fleet.wait_for_all(members)?;
+    figures.note(&format!("mesh.join.{members}.s"), joined.as_secs_f64(), "s");
+    fleet.runtime.block_on(async { tokio::time::sleep(Duration::from_secs(10)).await });
+
+    let (before, cpu) = (fleet.bytes(), cpu_seconds());
+    fleet.runtime.block_on(async { tokio::time::sleep(WATCH).await });
+    let per_second = |bytes: u64| per(bytes as f64, WATCH.as_secs_f64() * members as f64);
+    figures.note(
+        &format!("mesh.idle.{members}.bytes_per_s"),
+        per_second(difference(&before, &fleet.bytes())),
+        "B/s",
+    );
+    let cpu = (cpu_seconds() - cpu) / WATCH.as_secs_f64() / members as f64 * 100.0;
+    figures.note(&format!("mesh.idle.{members}.cpu_percent"), cpu, "%");
+    let resident = per((resident_kib() - memory) as f64, members as f64);
+    if members == 200 {
+        figures.note("mesh.rss_per_node.kib", resident, "KiB");
+    }
+
+    let (to_coordinator, to_most) = fleet.load_changes()?;
+    for (nth, hundredths) in [("p50", 50), ("p99", 99)] {
+        let name = format!("mesh.load_to_coordinator.{members}.{nth}_ms");
+        figures.note(&name, percentile(&to_coordinator, hundredths), "ms");
+    }
+    let name = format!("mesh.load_to_99_percent.{members}.p50_ms");
+    figures.note(&name, percentile(&to_most, 50), "ms");
+
+    let before = fleet.bytes();
+    fleet.change_every_second(WATCH);
+    figures.note(
+        &format!("mesh.busy.{members}.bytes_per_s"),
+        per_second(difference(&before, &fleet.bytes())),
+        "B/s",
+    );
+
+    let times = fleet.kill_victims()?;
+    let name = format!("mesh.detect.{members}.s");
+    figures.note(&name, percentile(&times, 90), "s");
+    figures.note(&format!("mesh.detect.{members}.max_s"), percentile(&times, 100), "s");
+    let alarms = *fleet.alarms.lock().unwrap_or_else(|e| e.into_inner());
+    figures.note(&format!("mesh.false_alarms.{members}.real"), (alarms - times.len()) as f64, "");
+    Ok(())
+}
+
+fn per(amount: f64, units: f64) -> f64 {
+    amount / units
+}
+
+/// A mesh in this process. The first member is the coordinator.
+struct Fleet {
+    _folder: tempfile::TempDir,
+    runtime: Runtime,
+    meshes: Vec<Mesh>,
+    victims: Vec<(Mesh, Runtime)>,
+    /// Who was found missing by the coordinator, in number.
+    alarms: Arc<Mutex<usize>>,
+}
+
+impl Fleet {
+    fn start(members: usize, victims: usize) -> anyhow::Result<Fleet> {
+        let folder = tempfile::tempdir()?;
+        let authority =
+            Authority::open(system_clock()(), &folder.path().join("authority"), VALIDITY)?;
+        let authority = Arc::new(Mutex::new(authority));
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let alarms = Arc::new(Mutex::new(0));
+        let mut meshes: Vec<Mesh> = Vec::new();
+        let mut doomed = Vec::new();
+        for nth in 0..members {
+            let kind = if nth == 0 { Kind::Coordinator } else { Kind::Cell };
+            let name = format!("member-{nth}");
+            let path = folder.path().join(&name);
+            appoint(&authority, &path, kind, &name)?;
+            let config = Config {
+                folder: path,
+                listen: ([127, 0, 0, 1], 0).into(),
+                advertise: None,
+                profile: Profile::lan(),
+                seeds: meshes.first().iter().map(|c| c.listens_at().to_string()).collect(),
+                enrolment: (nth == 0).then(|| enrolment(authority.clone())),
+            };
+            let service = Arc::new(Router::new());
+            if nth > 0 && nth <= victims {
+                let own = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+                let mesh = own.block_on(Mesh::start(config, service))?;
+                doomed.push((mesh, own));
+                continue;
+            }
+            let mesh = runtime.block_on(Mesh::start(config, service))?;
+            if nth == 0 {
+                let (mut events, alarms) = (mesh.subscribe(), alarms.clone());
+                runtime.spawn(async move {
+                    loop {
+                        match events.recv().await {
+                            Ok(MeshEvent::Missing { .. }) => {
+                                *alarms.lock().unwrap_or_else(|e| e.into_inner()) += 1;
+                            }
+                            Ok(_) | Err(RecvError::Lagged(_)) => {}
+                            Err(RecvError::Closed) => return,
+                        }
+                    }
+                });
+            }
+            meshes.push(mesh);
+        }
+        Ok(Fleet { _folder: folder, runtime, meshes, victims: doomed, alarms })
+    }
+
+    fn wait_for_all(&self, members: usize) -> anyhow::Result<Duration> {
+        let begun = Instant::now();
+        self.runtime.block_on(async {
+            loop {
+                let mut all = true;
+                for mesh in self.meshes.iter().chain(self.victims.iter().map(|(mesh, _)| mesh)) {
+                    all &= mesh.status().await?.present == members;
+                }
+                if all {
+                    return Ok(begun.elapsed());
+                }
+                if begun.elapsed() > PATIENCE {
+                    bail!("not all {members} members know each other after {PATIENCE:?}");
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+    }
+
+    /// The bytes that all members have sent on each link that they have.
+    fn bytes(&self) -> Sent {
+        sent_by(self.meshes.iter().chain(self.victims.iter().map(|(mesh, _)| mesh)))
+    }
+
+    /// Times in milliseconds until a load is heard by the coordinator, and by 99 % of all.
+    fn load_changes(&self) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
+        let mut first = Vec::new();
+        let mut most = Vec::new();
+        for nth in 0..200usize {
+            let cell = &self.meshes[1 + nth % (self.meshes.len() - 1)];
+            // Members that all hear it are counted for some of them only: it takes seconds.
+            let listeners = if nth % 20 == 0 { self.meshes.len() } else { 1 };
+            let listeners = &self.meshes[..listeners];
+            let mut subscriptions: Vec<_> = listeners.iter().map(Mesh::subscribe).collect();
+            let free = 1_000 + u32::try_from(nth)?;
+            let load = sample_load(cell.me().name.clone(), free);
+            let begun = Instant::now();
+            let times = self.runtime.block_on(async {
+                cell.publish_load(load.clone()).await?;
+                let mut times = Vec::new();
+                for events in &mut subscriptions {
+                    let heard = async {
+                        loop {
+                            match events.recv().await {
+                                Ok(MeshEvent::Load(heard)) if *heard == load => return Ok(()),
+                                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                                Err(RecvError::Closed) => bail!("a member ended"),
+                            }
+                        }
+                    };
+                    // The cell itself hears nothing of its own load.
+                    match tokio::time::timeout(Duration::from_secs(20), heard).await {
+                        Ok(result) => result?,
+                        Err(_) => continue,
+                    }
+                    times.push(begun.elapsed().as_secs_f64() * 1e3);
+                    if times.len() * 100 >= (listeners.len() - 1) * 99 {
+                        break;
+                    }
+                }
+                anyhow::Ok(times)
+            })?;
+            first.push(*times.first().context("the coordinator did not hear of a load")?);
+            if listeners.len() > 1 {
+                most.push(times.iter().copied().fold(0.0, f64::max));
+            }
+        }
+        Ok((first, most))
+    }
+
+    fn change_every_second(&self, span: Duration) {
+        let end = Instant::now() + span;
+        let mut free = 0;
+        for cell in &self.meshes[1..] {
+            let info = sample_info(cell.me().name.clone(), 1);
+            let _ended = self.runtime.block_on(cell.publish_info(info));
+        }
+        while Instant::now() < end {
+            let begun = Instant::now();
+            free += 1;
+            for cell in &self.meshes[1..] {
+                let load = sample_load(cell.me().name.clone(), free);
+                let _ended = self.runtime.block_on(cell.publish_load(load));
+            }
+            let rest = Duration::from_secs(1).saturating_sub(begun.elapsed());
+            self.runtime.block_on(async { tokio::time::sleep(rest).await });
+        }
+    }
+
+    /// Seconds from the end of each victim until the coordinator knows.
+    fn kill_victims(&mut self) -> anyhow::Result<Vec<f64>> {
+        let mut times = Vec::new();
+        for (mesh, runtime) in std::mem::take(&mut self.victims) {
+            let mut events = self.meshes[0].subscribe();
+            let victim = mesh.me().member;
+            let begun = Instant::now();
+            runtime.shutdown_background();
+            let gone = async {
+                loop {
+                    match events.recv().await {
+                        Ok(MeshEvent::Missing { holder, .. }) if holder.member == victim => {
+                            return Ok(());
+                        }
+                        Ok(_) | Err(RecvError::Lagged(_)) => {}
+                        Err(RecvError::Closed) => bail!("the coordinator ended"),
+                    }
+                }
+            };
+            self.runtime
+                .block_on(async { tokio::time::timeout(PATIENCE, gone).await })
+                .context("the coordinator did not find a killed member missing")??;
+            times.push(begun.elapsed().as_secs_f64());
+            self.runtime.block_on(async { tokio::time::sleep(Duration::from_secs(2)).await });
+        }
+        Ok(times)
+    }
+}
+
+fn appoint(
+    authority: &Mutex<Authority>,
+    path: &Path,
+    kind: Kind,
+    name: &str,
+) -> anyhow::Result<()> {
+    let folder = MemberFolder::open(path)?;
+    let key = folder.joining_key()?;
+    let name = CellId::new(name)?;
+    let mut authority = authority.lock().unwrap_or_else(|e| e.into_inner());
+    let issued = authority.appoint(system_clock()(), kind, name, key.public(), Clash::Refuse)?;
+    let ca = authority.ca().clone();
+    folder.store(&Credentials::new(key, issued.certificate, ca)?)?;
+    Ok(())
+}
+
+/// Bytes by link: from whom, to whom.
+type Sent = BTreeMap<(MemberId, MemberId), u64>;
+
+fn sent_by<'a>(meshes: impl Iterator<Item = &'a Mesh>) -> Sent {
+    let links = meshes.flat_map(|mesh| {
+        let from = mesh.me().member;
+        mesh.links().into_iter().map(move |link| (from, link))
+    });
+    let bytes = |link: &LinkInfo| link.sent_bytes + IP_AND_UDP * link.sent_packets;
+    links.map(|(from, link)| ((from, link.member), bytes(&link))).collect()
+}
+
+/// What was sent between two looks. A link that ended meanwhile is left out, a new one counts whole.
+fn difference(before: &Sent, after: &Sent) -> u64 {
+    let since = |(link, bytes): (&(MemberId, MemberId), &u64)| {
+        let old = before.get(link).copied().unwrap_or(0);
+        if *bytes >= old { bytes - old } else { *bytes }
+    };
+    after.iter().map(since).sum()
+}
+
+/// Bits each second of a leaf that has nothing to say, both ways: a paid link counts both.
+fn metered() -> anyhow::Result<f64> {
+    let folder = tempfile::tempdir()?;
+    let authority = Authority::open(system_clock()(), &folder.path().join("authority"), VALIDITY)?;
+    let authority = Arc::new(Mutex::new(authority));
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let mut meshes: Vec<Mesh> = Vec::new();
+    for (name, kind) in [("c", Kind::Coordinator), ("leaf", Kind::Cell)] {
+        let path = folder.path().join(name);
+        appoint(&authority, &path, kind, name)?;
+        let is_leaf = kind == Kind::Cell;
+        let config = Config {
+            folder: path,
+            listen: ([127, 0, 0, 1], 0).into(),
+            advertise: None,
+            profile: if is_leaf { Profile::metered() } else { Profile::lan() },
+            seeds: meshes.first().iter().map(|c| c.listens_at().to_string()).collect(),
+            enrolment: (!is_leaf).then(|| enrolment(authority.clone())),
+        };
+        meshes.push(runtime.block_on(Mesh::start(config, Arc::new(Router::new())))?);
+    }
+    runtime.block_on(async { tokio::time::sleep(Duration::from_secs(10)).await });
+    let before = sent_by(meshes.iter());
+    runtime.block_on(async { tokio::time::sleep(WATCH_LEAF).await });
+    let sent = difference(&before, &sent_by(meshes.iter()));
+    Ok(per(sent as f64 * 8.0, WATCH_LEAF.as_secs_f64()))
+}
+
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0)
+}
+
+/// User and system time of this process so far.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = |nth: usize| after.split_whitespace().nth(nth).and_then(|t| t.parse::<f64>().ok());
+    (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) / 100.0
+}
