@@ -187,8 +187,10 @@ impl Fleet {
             let cell = &self.meshes[1 + nth % (self.meshes.len() - 1)];
             // Members that all hear it are counted for some of them only: it takes seconds.
             let listeners = if nth % 20 == 0 { self.meshes.len() } else { 1 };
-            let listeners = &self.meshes[..listeners];
-            let mut subscriptions: Vec<_> = listeners.iter().map(Mesh::subscribe).collect();
+            // The cell itself hears nothing of its own load.
+            let others = self.meshes[..listeners].iter().filter(|m| m.me() != cell.me());
+            let mut subscriptions: Vec<_> = others.map(Mesh::subscribe).collect();
+            let enough = (subscriptions.len() * 99).div_ceil(100);
             let free = 1_000 + u32::try_from(nth)?;
             let load = sample_load(cell.me().name.clone(), free);
             let begun = Instant::now();
@@ -205,20 +207,17 @@ impl Fleet {
                             }
                         }
                     };
-                    // The cell itself hears nothing of its own load.
-                    match tokio::time::timeout(Duration::from_secs(20), heard).await {
-                        Ok(result) => result?,
-                        Err(_) => continue,
-                    }
+                    let heard = tokio::time::timeout(Duration::from_secs(20), heard).await;
+                    heard.context("a member did not hear of a load in 20 s")??;
                     times.push(begun.elapsed().as_secs_f64() * 1e3);
-                    if times.len() * 100 >= (listeners.len() - 1) * 99 {
+                    if times.len() >= enough {
                         break;
                     }
                 }
                 anyhow::Ok(times)
             })?;
             first.push(*times.first().context("the coordinator did not hear of a load")?);
-            if listeners.len() > 1 {
+            if listeners > 1 {
                 most.push(times.iter().copied().fold(0.0, f64::max));
             }
         }
