@@ -22,7 +22,7 @@ const MORE: usize = 100;
 /// Each decision is made so often; the median counts.
 const RUNS: usize = 5;
 
-/// What Diego's scheduler (auction v0.0, Go, its production logger) needed for the same workload on
+/// What Diego's scheduler (Go, with its production logger) needed for the same workload on
 /// the same kind of machine, and how even it was, as measured once for the issue that asked for
 /// this auction: milliseconds, standard deviation of memory in MB, fewest and most instances.
 const DIEGO: [(usize, usize, f64, f64, (usize, usize)); 4] = [

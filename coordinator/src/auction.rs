@@ -10,12 +10,14 @@
 //! | [`settings`] | weights, the zone policy, the limit on starts, the cluster's seed |
 //! | [`fleet`] | the cells of one round, in an order of their own |
 //! | [`batch`] | work, each piece once, and in which order it is placed |
+//! | [`board`] | what the auction asks the BBS |
 //! | [`filter`] | whether a cell may take it, and the errors that consumers see |
 //! | [`score`] | what it costs in evenness to place it on a cell |
 //! | [`index`] | the cheapest cell of many, without looking at all of them |
 //! | [`explain`] | why an instance or a task is where it is, or is nowhere |
 
 pub mod batch;
+pub mod board;
 pub mod driver;
 pub mod explain;
 pub mod filter;

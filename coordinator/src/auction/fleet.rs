@@ -25,6 +25,8 @@ pub enum Standing {
     Evacuating,
     /// It has not answered to too many batches.
     Silent,
+    /// It refused work, and has not said since how it is doing.
+    Refused,
 }
 
 impl From<&CellLoad> for Standing {

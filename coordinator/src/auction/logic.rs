@@ -15,7 +15,7 @@ pub(super) mod tests;
 use std::collections::BTreeMap;
 
 use volvox_protocol::id::{CellId, ProcessGuid};
-use volvox_protocol::request::{LrpStart, TaskStart};
+use volvox_protocol::request::LrpStart;
 
 use super::batch::{Batch, Work};
 use super::filter::{PlacementError, same_class};
@@ -23,7 +23,7 @@ use super::fleet::{Fleet, number};
 use super::score::Needs;
 use super::settings::Settings;
 
-pub(super) use stand::{Claim, Stand};
+pub(super) use stand::{Claim, Preferred, Stand};
 
 /// Where instances are already.
 pub trait Residents {
@@ -71,15 +71,13 @@ pub struct Outcome {
     pub failures: Vec<Failure>,
 }
 
-/// A batch with everything about it that is worked out once: classes, processes, residents.
-pub(super) struct Prepared<'a> {
-    pub(super) lrps: Vec<&'a LrpStart>,
-    pub(super) tasks: Vec<&'a TaskStart>,
+/// What is worked out once for each start and task of a batch.
+pub(super) struct Prepared {
     lrp_claims: Vec<Claim>,
     task_claims: Vec<Claim>,
 }
 
-impl Prepared<'_> {
+impl Prepared {
     pub(super) fn claim(&self, work: Work) -> Claim {
         match work {
             Work::Lrp { start, index } => Claim { index, ..self.lrp_claims[start as usize] },
@@ -112,13 +110,12 @@ pub fn auction(
 }
 
 /// Makes the stand know the batch's classes and processes, and where their instances are.
-pub(super) fn prepare<'a>(
+pub(super) fn prepare(
     stand: &mut Stand<'_>,
-    batch: &'a Batch,
+    batch: &Batch,
     residents: &impl Residents,
-) -> Prepared<'a> {
+) -> Prepared {
     let lrps: Vec<&LrpStart> = batch.lrps().collect();
-    let tasks: Vec<&TaskStart> = batch.tasks().collect();
     let mut lrp_claims: Vec<Claim> = Vec::with_capacity(lrps.len());
     for (nth, start) in lrps.iter().enumerate() {
         // Most neighbours want the same of a cell: then there is nothing to look up.
@@ -133,12 +130,12 @@ pub(super) fn prepare<'a>(
         let needs = Needs::from(&*start.requirements);
         lrp_claims.push(Claim { class, process, index: 0, needs, weighed: needs.weighed() });
     }
-    let mut task_claims = Vec::with_capacity(tasks.len());
-    for task in &tasks {
+    let mut task_claims = Vec::with_capacity(batch.tasks().len());
+    for task in batch.tasks() {
         let needs = Needs::from(&*task.requirements);
         let class = stand.class(&task.requirements);
         let process = stand::TASK;
         task_claims.push(Claim { class, process, index: 0, needs, weighed: needs.weighed() });
     }
-    Prepared { lrps, tasks, lrp_claims, task_claims }
+    Prepared { lrp_claims, task_claims }
 }

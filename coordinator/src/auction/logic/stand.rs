@@ -94,6 +94,8 @@ pub(in crate::auction) struct Stand<'a> {
     starting: u64,
     placed: u64,
     last_short: Option<LastShort>,
+    /// Room for a list that every choice makes.
+    scratch: Vec<u32>,
 }
 
 impl<'a> Stand<'a> {
@@ -126,6 +128,7 @@ impl<'a> Stand<'a> {
             starting: fleet.cells().iter().map(|cell| u64::from(cell.starting)).sum(),
             placed: 0,
             last_short: None,
+            scratch: Vec::new(),
         };
         for (zone, kind, place) in order {
             let cell = &fleet.cells()[place as usize];
@@ -253,8 +256,8 @@ impl<'a> Stand<'a> {
     /// The zones with the fewest instances first; those with equally many together.
     fn choose_evenly(&mut self, claim: &Claim) -> Option<u32> {
         let mut above = None;
-        let mut zones: Vec<u32> = Vec::new();
-        loop {
+        let mut zones = std::mem::take(&mut self.scratch);
+        let found = loop {
             let process = &self.processes[claim.process as usize];
             let mut lowest = u32::MAX;
             zones.clear();
@@ -270,14 +273,16 @@ impl<'a> Stand<'a> {
                 zones.push(*zone);
             }
             if zones.is_empty() {
-                return None;
+                break None;
             }
             let found = self.choose_in(claim, &zones);
             if found.is_some() {
-                return found;
+                break found;
             }
             above = Some(lowest);
-        }
+        };
+        self.scratch = zones;
+        found
     }
 
     /// The best cell of these zones: the fewest instances of the process, then the lowest cost.
@@ -387,6 +392,11 @@ impl<'a> Stand<'a> {
     /// A cell's room, if it takes part.
     pub(in crate::auction) fn room(&self, cell: usize) -> Option<&Room> {
         self.rooms.get(self.seats[cell] as usize)
+    }
+
+    /// The same, with the seat: of equal cells the first seat is taken.
+    pub(in crate::auction) fn seat(&self, cell: usize) -> Option<(u32, &Room)> {
+        self.room(cell).map(|room| (self.seats[cell], room))
     }
 
     /// How many instances of the claim's process are in the cell's zone, and on the cell.
