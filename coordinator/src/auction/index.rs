@@ -53,6 +53,17 @@ impl Tournament {
 
     /// The cell with the lowest key below `bound` that is accepted. Of equals, the first.
     pub fn best(&self, bound: u64, accept: impl Fn(usize) -> bool) -> Option<(u64, usize)> {
+        if self.keys[1] >= bound {
+            return None;
+        }
+        // Nearly always the winner is accepted.
+        let mut at = 1;
+        while at < self.leaves {
+            at = 2 * at + usize::from(self.keys[2 * at] > self.keys[2 * at + 1]);
+        }
+        if accept(at - self.leaves) {
+            return Some((self.keys[at], at - self.leaves));
+        }
         let mut best = (bound, usize::MAX);
         self.descend(1, &accept, &mut best);
         (best.1 != usize::MAX).then_some(best)

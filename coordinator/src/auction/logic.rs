@@ -127,6 +127,7 @@ pub(super) fn prepare(
         let process = before
             .filter(|(lrp, _)| lrp.process_guid == start.process_guid)
             .map_or_else(|| stand.process(&start.process_guid, residents), |(_, it)| it.process);
+        stand.expect(process, start.indices.len());
         let needs = Needs::from(&*start.requirements);
         lrp_claims.push(Claim { class, process, index: 0, needs, weighed: needs.weighed() });
     }

@@ -60,6 +60,9 @@ struct Class {
 /// Where the instances of a process are.
 struct Process {
     hash: u64,
+    /// Pieces of work that are still to come. Where the last one goes need not be remembered, and
+    /// half of all processes have one instance.
+    left: usize,
     /// Seats and how many are there, by seat.
     seats: Vec<(u32, u32)>,
     /// Zones and how many are there, by zone; those without any are not named.
@@ -184,7 +187,7 @@ impl<'a> Stand<'a> {
     /// instance is as good as gone; on one that takes no work it serves its zone.
     pub(super) fn process(&mut self, guid: &ProcessGuid, residents: &impl Residents) -> u32 {
         let hash = stable_hash(0, guid.as_str());
-        let mut process = Process { hash, seats: Vec::new(), zones: Vec::new() };
+        let mut process = Process { hash, left: 0, seats: Vec::new(), zones: Vec::new() };
         residents.each(guid, &mut |cell| {
             let Some(place) = self.fleet.find(cell) else { return };
             if self.fleet.cells()[place].standing != Standing::Evacuating {
@@ -193,6 +196,11 @@ impl<'a> Stand<'a> {
         });
         self.processes.push(process);
         number(self.processes.len() - 1)
+    }
+
+    /// So many more pieces of work are of this process.
+    pub(super) fn expect(&mut self, process: u32, pieces: usize) {
+        self.processes[process as usize].left += pieces;
     }
 
     /// Finds the best cell and takes its room.
@@ -229,8 +237,11 @@ impl<'a> Stand<'a> {
         if let Some(weighed) = group.weighed {
             group.index.set(place - group.first, self.rooms[place].key(weighed, self.settings));
         }
-        if claim.process != TASK {
-            self.processes[claim.process as usize].add(seat, group.zone);
+        if let Some(process) = self.processes.get_mut(claim.process as usize) {
+            process.left = process.left.saturating_sub(1);
+            if process.left > 0 {
+                process.add(seat, group.zone);
+            }
         }
     }
 
