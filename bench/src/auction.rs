@@ -23,15 +23,32 @@ const MORE: usize = 100;
 /// takes longer was interrupted by others.
 const RUNS: usize = 9;
 
-/// What Diego's scheduler (Go, with its production logger) needed for the same workload on
-/// the same kind of machine, and how even it was, as measured once for the issue that asked for
-/// this auction: milliseconds, standard deviation of memory in MB, fewest and most instances.
-const DIEGO: [(usize, usize, f64, f64, (usize, usize)); 4] = [
-    (100, 10_000, 2_302.0, 2_197.0, (99, 101)),
-    (1_000, 10_000, 16_915.0, 1_147.0, (9, 11)),
-    (1_000, 50_000, 131_172.0, 2_511.0, (49, 51)),
-    (2_000, 100_000, 710_000.0, 2_993.0, (49, 51)),
+/// What Diego's scheduler (Go, with its production logger) needed for the same workload on the same
+/// kind of machine, and how even it was.
+struct Diego {
+    size: (usize, usize),
+    ms: f64,
+    memory_stddev_mb: f64,
+    instances: (usize, usize),
+}
+
+/// As measured once for the issue that asked for this auction.
+const DIEGO: [Diego; 4] = [
+    diego((100, 10_000), 2_302.0, 2_197.0, (99, 101)),
+    diego((1_000, 10_000), 16_915.0, 1_147.0, (9, 11)),
+    diego((1_000, 50_000), 131_172.0, 2_511.0, (49, 51)),
+    diego((2_000, 100_000), 710_000.0, 2_993.0, (49, 51)),
 ];
+
+const fn diego(
+    size: (usize, usize),
+    ms: f64,
+    memory_stddev_mb: f64,
+    instances: (usize, usize),
+) -> Diego {
+    Diego { size, ms, memory_stddev_mb, instances }
+}
+
 /// The same for 100 more on 1,000 cells that run 50,000.
 const DIEGO_WARM_MS: f64 = 366.0;
 
@@ -88,13 +105,12 @@ fn table(rows: &[(usize, usize, f64, f64, Evenness)]) -> String {
     );
     for (cells, instances, cold_ms, warm_ms, even) in rows {
         let (min, mean, max, stddev) = even.memory;
-        let diego = DIEGO.iter().find(|row| (row.0, row.1) == (*cells, *instances));
-        let diego = diego.map_or("not measured".to_owned(), |(_, _, ms, spread, (few, many))| {
-            let times = ms / cold_ms;
-            format!(
-                "{times:.0} times longer, {spread:.0} MB ({:.1} times), {few}..{many}",
-                spread / stddev
-            )
+        let diego = DIEGO.iter().find(|row| row.size == (*cells, *instances));
+        let diego = diego.map_or("not measured".to_owned(), |diego| {
+            let (times, spread) = (diego.ms / cold_ms, diego.memory_stddev_mb);
+            let (few, many) = diego.instances;
+            let wider = spread / stddev;
+            format!("{times:.0} times longer, {spread:.0} MB ({wider:.1} times), {few}..{many}")
         });
         text += &format!(
             "{:>15} {cold_ms:>9.2} {:>10.0} {:>7.0} {warm_ms:>8.2}  {:<31} {:<9} {:>8} {:>5}  {diego}\n",
