@@ -3,6 +3,7 @@
 use std::path::Path;
 
 mod agent;
+mod auction;
 mod board;
 mod container;
 mod mesh;
@@ -21,11 +22,13 @@ fn main() -> anyhow::Result<()> {
     match words[..] {
         [] => {
             board::run(&mut figures)?;
+            auction::run(&mut figures)?;
             container::run(&mut figures)?;
             agent::run(&mut figures)?;
         }
         ["mesh-real"] => mesh::real::run(&mut figures)?,
         ["board"] => board::run(&mut figures)?,
+        ["auction"] => auction::run(&mut figures)?,
         ["container"] => container::run(&mut figures)?,
         ["agent"] => agent::run(&mut figures)?,
         ["board-at-rest", folder] => return board::at_rest(Path::new(folder)),
@@ -33,6 +36,7 @@ fn main() -> anyhow::Result<()> {
             println!(
                 "Measures every figure that Volvox claims, and writes bench-results.json.\n\n\
                  Usage: volvox-bench [GROUP]\n\nGroups:\n  board       the BBS and its store\n  \
+                 auction     placing up to 250,000 instances on 10,000 cells\n  \
                  container   starting containers, beside crun and runc; needs root\n  \
                  agent       taking hold of 500 containers after a kill; needs root\n\n\
                  Examples:\n  make bench\n  make bench ONLY=board"
@@ -41,7 +45,8 @@ fn main() -> anyhow::Result<()> {
         }
         _ => {
             eprintln!(
-                "volvox-bench: there is no group {:?}; the groups are: board, container, agent",
+                "volvox-bench: there is no group {:?}; the groups are: board, auction, container, \
+                 agent",
                 words.join(" ")
             );
             std::process::exit(2);

@@ -1,3 +1,5 @@
-//! The coordinator of a Volvox fleet. So far: the BBS, the board of desired and actual state.
+//! The coordinator of a Volvox fleet: the BBS, the board of desired and actual state, and the
+//! auction that finds cells for work.
 
+pub mod auction;
 pub mod bbs;

@@ -1,0 +1,143 @@
+//! The cells of one round: as last heard, less what was sent to them and is not yet reflected.
+//!
+//! Cells stand in the order of their ids, zones in the order of their names, kinds in the order of
+//! their first cell: whoever hands the cells over in another order gets the same fleet.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use volvox_protocol::cell::{CellCapacity, CellInfo, CellLoad};
+use volvox_protocol::id::CellId;
+
+use super::filter::same_kind;
+
+/// Whether a cell takes part in the auction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// It does.
+    Takes,
+    /// Its self-test fails.
+    Unhealthy,
+    /// It hands its work over.
+    Evacuating,
+    /// It has not answered to too many batches.
+    Silent,
+    /// It refused work, and has not said since how it is doing.
+    Refused,
+}
+
+impl From<&CellLoad> for Standing {
+    fn from(load: &CellLoad) -> Self {
+        if load.evacuating {
+            Standing::Evacuating
+        } else if load.healthy {
+            Standing::Takes
+        } else {
+            Standing::Unhealthy
+        }
+    }
+}
+
+/// One cell at the beginning of a round.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cell {
+    /// What it is.
+    pub info: Arc<CellInfo>,
+    /// The room that is left, as far as we know.
+    pub free: CellCapacity,
+    /// Containers that are being started there.
+    pub starting: u32,
+    /// Whether it takes part.
+    pub standing: Standing,
+}
+
+impl Cell {
+    /// A cell as it says of itself.
+    pub fn heard(info: Arc<CellInfo>, load: &CellLoad) -> Self {
+        Cell { info, free: load.free, starting: load.starting_containers, standing: load.into() }
+    }
+}
+
+/// All cells of a round.
+#[derive(Debug, Clone, Default)]
+pub struct Fleet {
+    cells: Vec<Cell>,
+    /// The zone of each cell.
+    zone_of: Vec<u32>,
+    /// The kind of each cell.
+    kind_of: Vec<u32>,
+    zones: Vec<String>,
+    /// A cell of each kind.
+    kinds: Vec<Arc<CellInfo>>,
+}
+
+impl Fleet {
+    /// The fleet of these cells. If an id is there twice, its first cell counts.
+    pub fn new(cells: impl IntoIterator<Item = Cell>) -> Self {
+        let mut cells: Vec<Cell> = cells.into_iter().collect();
+        cells.sort_by(|a, b| a.info.cell_id.cmp(&b.info.cell_id));
+        cells.dedup_by(|later, first| later.info.cell_id == first.info.cell_id);
+
+        let mut zones: Vec<&str> = Vec::new();
+        for cell in &cells {
+            if let Err(at) = zones.binary_search(&cell.info.zone.as_str()) {
+                zones.insert(at, &cell.info.zone);
+            }
+        }
+        let zone_of = cells.iter().map(|cell| {
+            let found = zones.binary_search(&cell.info.zone.as_str());
+            number(found.expect("every zone was put in above"))
+        });
+        let zone_of = zone_of.collect();
+        let zones = zones.into_iter().map(str::to_owned).collect();
+
+        let mut kinds: Vec<Arc<CellInfo>> = Vec::new();
+        let mut kind_of = Vec::with_capacity(cells.len());
+        for cell in &cells {
+            let known = kinds.iter().position(|kind| same_kind(kind, &cell.info));
+            kind_of.push(number(known.unwrap_or_else(|| {
+                kinds.push(Arc::clone(&cell.info));
+                kinds.len() - 1
+            })));
+        }
+        Fleet { cells, zone_of, kind_of, zones, kinds }
+    }
+
+    /// The cells, in the order of their ids.
+    pub fn cells(&self) -> &[Cell] {
+        &self.cells
+    }
+
+    /// The zones, in the order of their names.
+    pub fn zones(&self) -> &[String] {
+        &self.zones
+    }
+
+    /// A cell of each kind: to a filter, cells of one kind are the same.
+    pub fn kinds(&self) -> &[Arc<CellInfo>] {
+        &self.kinds
+    }
+
+    /// The place of a cell's zone in [`Fleet::zones`].
+    pub fn zone_of(&self, cell: usize) -> u32 {
+        self.zone_of[cell]
+    }
+
+    /// The place of a cell's kind in [`Fleet::kinds`].
+    pub fn kind_of(&self, cell: usize) -> u32 {
+        self.kind_of[cell]
+    }
+
+    /// The place of a cell in [`Fleet::cells`].
+    pub fn find(&self, id: &CellId) -> Option<usize> {
+        self.cells.binary_search_by(|cell| cell.info.cell_id.cmp(id)).ok()
+    }
+}
+
+/// A place as a small number: tables of places are most of a round's memory.
+pub(super) fn number(place: usize) -> u32 {
+    u32::try_from(place).expect("there are fewer than 2^32 of anything in a round")
+}
