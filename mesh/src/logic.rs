@@ -212,6 +212,8 @@ pub struct Refused {
     pub excessive: u64,
     /// Answers that nobody asked for.
     pub unasked: u64,
+    /// What is older than what is known: copies that come late, or replays.
+    pub stale: u64,
 }
 
 /// A member of the mesh. See the head of this file.
@@ -227,8 +229,8 @@ pub struct Member<N> {
     roster: Roster,
     rings: Rings,
     revoked: BTreeSet<MemberId>,
-    /// Members that were forgotten, with the card that is not to be learnt again, and when.
-    forgotten: BTreeMap<MemberId, (Version, Timestamp)>,
+    /// Members that were forgotten, with what is not to be learnt again.
+    forgotten: BTreeMap<MemberId, Forgotten>,
     missing_since: BTreeMap<MemberId, Timestamp>,
     /// All coordinators that are known and not revoked, present or not, without ourselves.
     coordinator_ids: BTreeSet<MemberId>,
@@ -242,6 +244,8 @@ pub struct Member<N> {
     next_seq: u32,
     next_pick: usize,
     next_leaf: Option<MemberId>,
+    /// How often in a row others had to reach somebody for us.
+    hearsay: BTreeMap<MemberId, u32>,
     /// How little we trust ourselves: 0 is well. Slows our accusations.
     health: u32,
 
@@ -281,6 +285,19 @@ struct Own {
     unpushed: u8,
     /// When a record of an older life made us begin another.
     reborn: Timestamp,
+    /// When we last answered an accusation, and whose it was.
+    answered: Timestamp,
+    accuser: Option<MemberId>,
+}
+
+/// One who was missing for so long that it is in no table any more.
+struct Forgotten {
+    /// The last card. Only a later one brings the member back.
+    card: Version,
+    /// What such a card is checked against.
+    certificate: Arc<Record>,
+    holder: Arc<Holder>,
+    at: Timestamp,
 }
 
 /// When what is due. [`Timestamp::NEVER`]: not at all.
@@ -300,6 +317,8 @@ struct Timers {
     /// Of all probes, relays and trials the first.
     probes: Timestamp,
     trials: Timestamp,
+    /// An answer to an accusation that had to wait.
+    answer: Timestamp,
 }
 
 const SWEEP: Duration = Duration::from_secs(60);
@@ -325,6 +344,7 @@ impl<N: Notary> Member<N> {
             compare_again: Timestamp::NEVER,
             probes: Timestamp::NEVER,
             trials: Timestamp::NEVER,
+            answer: Timestamp::NEVER,
         };
         let own = Own {
             generation: birth.generation,
@@ -336,6 +356,8 @@ impl<N: Notary> Member<N> {
             expelled: false,
             unpushed: 0,
             reborn: Timestamp::ZERO,
+            answered: Timestamp::ZERO,
+            accuser: None,
         };
         // Who is told of nobody begins a mesh.
         let synced = birth.seeds.is_empty();
@@ -363,6 +385,7 @@ impl<N: Notary> Member<N> {
             next_seq: 0,
             next_pick: 0,
             next_leaf: None,
+            hearsay: BTreeMap::new(),
             health: 0,
             trials: BTreeMap::new(),
             verdicts: BTreeMap::new(),
@@ -427,6 +450,7 @@ impl<N: Notary> Member<N> {
             t.compare_again,
             t.probes,
             t.trials,
+            t.answer,
         ]
         .into_iter()
         .min()
@@ -442,6 +466,9 @@ impl<N: Notary> Member<N> {
         }
         if self.timers.trials <= now {
             self.step_trials(now);
+        }
+        if self.timers.answer <= now {
+            self.answer_charges(now);
         }
         if self.timers.probe <= now {
             self.timers.probe = self.next_after(now, self.timers.probe, self.profile.probe_every);
@@ -497,7 +524,7 @@ impl<N: Notary> Member<N> {
             }
             Message::Ack { seq, roots, items } => {
                 self.hear_all(now, from, items);
-                self.answered(now, from, seq);
+                self.answered(from, seq);
                 self.consider_roots(now, from, roots);
             }
             Message::PingReq { seq, target } => self.ask_for(now, from, seq, target),

@@ -6,6 +6,9 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
+#[cfg(test)]
+mod tests;
+
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};

@@ -21,12 +21,12 @@ use volvox_protocol::id::CellId;
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::time::Timestamp;
 
-pub use self::notary::Ledger;
-use self::notary::Stamp;
+pub use self::notary::{Ledger, Stamp};
 use crate::identity::{Holder, Kind, MemberId};
 use crate::logic::{Birth, Delivery, Effect, Input, Member};
 use crate::message::{DATAGRAM_BYTES, Message};
 use crate::profile::Profile;
+use crate::record::{Item, Version};
 
 /// Bytes around each packet: IP and UDP 28, QUIC's head, its seal and the frame's head 30.
 const PACKET: u64 = 58;
@@ -49,11 +49,17 @@ pub struct Network {
     pub latency: (Duration, Duration),
     /// Of ten thousand packets so many are lost.
     pub loss: u32,
+    /// What a handshake takes beyond its round trips: a slow machine at the other end.
+    pub handshake: Duration,
 }
 
 impl Default for Network {
     fn default() -> Self {
-        Network { latency: (Duration::from_micros(100), Duration::from_micros(600)), loss: 0 }
+        Network {
+            latency: (Duration::from_micros(100), Duration::from_micros(600)),
+            loss: 0,
+            handshake: Duration::ZERO,
+        }
     }
 }
 
@@ -140,6 +146,9 @@ impl Ord for Event {
     }
 }
 
+/// What a liar makes of what it would have said.
+pub type Twist = fn(Message) -> Message;
+
 /// A mesh.
 pub struct Simulation {
     now: Timestamp,
@@ -158,7 +167,17 @@ pub struct Simulation {
     sides: Vec<u8>,
     /// Every finding of absence, in order.
     pub alarms: Vec<Alarm>,
-    /// Whether [`Simulation::news`] is filled.
+    /// Those who begin have a clock that is so far behind.
+    pub clock_behind: Duration,
+    /// Those who begin know their own address, and believe nobody else about it.
+    pub fixed_addresses: bool,
+    /// Who heard that it is expelled.
+    pub expelled: BTreeSet<usize>,
+    /// Who accused whom, as of which card. Filled like the news.
+    pub accusations: BTreeSet<(usize, usize, Version)>,
+    /// One that lies: whatever it says goes through this first.
+    pub twist: Option<(usize, Twist)>,
+    /// Whether the news and the accusations are kept.
     pub record_news: bool,
     /// What was heard of cells, in order.
     pub news: Vec<News>,
@@ -188,6 +207,11 @@ impl Simulation {
             network: Network::default(),
             cuts: BTreeSet::new(),
             alarms: Vec::new(),
+            clock_behind: Duration::ZERO,
+            fixed_addresses: false,
+            expelled: BTreeSet::new(),
+            accusations: BTreeSet::new(),
+            twist: None,
             record_news: false,
             news: Vec::new(),
             events: 0,
@@ -233,9 +257,9 @@ impl Simulation {
         let holder = self.ledger.holder(place).clone();
         let birth = Birth {
             certificate: self.ledger.certificate(place),
-            generation: self.now.as_nanos() / 1_000_000,
+            generation: (self.now - self.clock_behind).as_nanos() / 1_000_000,
             address,
-            address_is_fixed: false,
+            address_is_fixed: self.fixed_addresses,
             profile,
             seeds,
             random: self.random.next(),
@@ -325,6 +349,19 @@ impl Simulation {
         }
     }
 
+    /// Has `from` say this to `to` on their link, whatever the member `from` would say itself.
+    pub fn inject(&mut self, from: usize, to: usize, message: Message) {
+        let address = self.members[from].address;
+        let from = self.members[from].id;
+        self.tell(to, Input::Received { from, address, message });
+    }
+
+    /// Has `from` make a link to `to`.
+    pub fn connect(&mut self, from: usize, to: usize) {
+        let (peer, address) = (self.members[to].id, self.members[to].address);
+        self.dial(from, Some(peer), address);
+    }
+
     /// Has a cell publish an info.
     pub fn publish_info(&mut self, place: usize) {
         let cell_id = self.ledger.holder(place).name.clone();
@@ -368,6 +405,11 @@ impl Simulation {
         &self.members[place].member
     }
 
+    /// A member, for those who want to change its mind.
+    pub fn member_mut(&mut self, place: usize) -> &mut Member<Stamp> {
+        &mut self.members[place].member
+    }
+
     /// Whom a place stands for.
     pub fn holder(&self, place: usize) -> &Arc<Holder> {
         self.ledger.holder(place)
@@ -381,6 +423,21 @@ impl Simulation {
     /// What a member has sent.
     pub fn traffic(&self, place: usize) -> Traffic {
         self.members[place].traffic
+    }
+
+    /// Where a member is.
+    pub fn address(&self, place: usize) -> SocketAddr {
+        self.members[place].address
+    }
+
+    /// Whether a member runs.
+    pub fn is_alive(&self, place: usize) -> bool {
+        self.members[place].alive
+    }
+
+    /// How many ever began.
+    pub fn places(&self) -> usize {
+        self.members.len()
     }
 
     /// How many run.
@@ -402,7 +459,7 @@ impl Simulation {
         roots.all(|other| Some(other) == first)
     }
 
-    /// The messages that are on their way to `place` are given to `look`.
+    /// How many links a member has.
     pub fn open_links(&self, place: usize) -> usize {
         self.members[place].links.len()
     }
@@ -440,7 +497,7 @@ impl Simulation {
                     self.plan_wake(to);
                 }
             }
-            Happening::Input(input) => self.apply(to, *input),
+            Happening::Input(input) => self.take_in(to, *input),
             Happening::Idle(peer) => {
                 let is_dead = !self.members[peer].alive || !self.members[peer].links.contains(&to);
                 let is_cut = !self.passes(peer, to) || !self.passes(to, peer);
@@ -457,6 +514,20 @@ impl Simulation {
         true
     }
 
+    /// A link that was ended while it was being made does not come up.
+    fn take_in(&mut self, place: usize, input: Input) {
+        if let Input::LinkUp { peer, address, dialled, .. } = &input
+            && !self.members[place].links.contains(&self.by_id[peer])
+        {
+            if *dialled {
+                let failed = Input::DialFailed { peer: Some(*peer), address: *address };
+                self.apply(place, failed);
+            }
+            return;
+        }
+        self.apply(place, input);
+    }
+
     fn apply(&mut self, place: usize, input: Input) {
         let now = self.now;
         let effects = self.members[place].member.apply(now, input);
@@ -468,7 +539,12 @@ impl Simulation {
 
     fn perform(&mut self, place: usize, effect: Effect) {
         match effect {
-            Effect::Send { to, message, delivery } => self.send(place, to, message, delivery),
+            Effect::Send { to, message, delivery } => {
+                if self.record_news {
+                    self.note_accusations(place, &message);
+                }
+                self.send(place, to, message, delivery);
+            }
             Effect::Dial { peer, address } => self.dial(place, peer, address),
             Effect::Close { peer } => self.close(place, peer),
             Effect::Missing { holder, left } => {
@@ -481,11 +557,22 @@ impl Simulation {
                 let of = self.by_id[&record.subject];
                 self.news.push(News { at: self.now, by: place, of });
             }
-            Effect::Heard(_)
-            | Effect::Present { .. }
-            | Effect::Revoked(_)
-            | Effect::Expelled
-            | Effect::Moved(_) => {}
+            Effect::Expelled => {
+                self.expelled.insert(place);
+            }
+            Effect::Heard(_) | Effect::Present { .. } | Effect::Revoked(_) | Effect::Moved(_) => {}
+        }
+    }
+
+    fn note_accusations(&mut self, by: usize, message: &Message) {
+        let Message::Gossip { items } = message else { return };
+        for item in items {
+            if let Item::Accusation(accusation) = item
+                && self.by_id.get(&accusation.accuser) == Some(&by)
+                && let Some(of) = self.by_id.get(&accusation.subject)
+            {
+                self.accusations.insert((by, *of, accusation.card));
+            }
         }
     }
 
@@ -494,6 +581,10 @@ impl Simulation {
         if !self.members[from].links.contains(&to) {
             return;
         }
+        let message = match self.twist {
+            Some((liar, twist)) if liar == from => twist(message),
+            Some(_) | None => message,
+        };
         let size = message.size() as u64;
         let packets = size.div_ceil(DATAGRAM_BYTES as u64).max(1);
         let traffic = &mut self.members[from].traffic;
@@ -510,9 +601,16 @@ impl Simulation {
             delay += LOST;
             lost = self.lost();
         }
-        if !lost && self.passes(from, to) && self.members[to].alive {
+        if lost || !self.passes(from, to) || !self.members[to].alive {
+            return;
+        }
+        if self.members[to].links.contains(&from) {
             let packet = Happening::Packet(from, Box::new(message));
             self.plan(self.now + delay, to, packet);
+        } else {
+            // Another life of the receiver knows nothing of this link, and says so.
+            let delay = delay + self.latency();
+            self.plan(self.now + delay, from, Happening::Idle(to));
         }
     }
 
@@ -528,7 +626,7 @@ impl Simulation {
             self.plan(self.now + DIAL, from, Happening::Input(input));
             return;
         };
-        let mut delay = self.latency() + self.latency();
+        let mut delay = self.latency() + self.latency() + self.network.handshake;
         for _ in 0..4 {
             while self.lost() {
                 delay += LOST_IN_HANDSHAKE;

@@ -6,14 +6,16 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use volvox_protocol::time::Timestamp;
 
-use super::{Effect, MEMBERS, Member, Standing, is_coordinator, issued_ms};
+use super::{Delivery, Effect, Forgotten, MEMBERS, Member, Standing, is_coordinator, issued_ms};
 use crate::identity::{Holder, MemberId, Notary};
-use crate::record::{Content, Item, Record, Topic};
+use crate::message::Message;
+use crate::record::{Content, Item, REVOCATIONS, Record, Topic};
 
 /// Members that can be revoked. Beyond it, certificates have to run out.
 const REVOKED: usize = 65_536;
@@ -35,7 +37,7 @@ impl<N: Notary> Member<N> {
     fn hear_record(&mut self, now: Timestamp, from: MemberId, record: Arc<Record>) {
         let subject = record.subject;
         if subject == self.me.member {
-            self.hear_of_ourselves(now, &record);
+            self.hear_of_ourselves(now, record);
             return;
         }
         if self.revoked.contains(&subject) {
@@ -43,14 +45,21 @@ impl<N: Notary> Member<N> {
             return;
         }
         let known = self.roster.version(subject, record.topic);
-        if known.is_some_and(|known| known >= record.version) {
+        if let Some(known) = known.filter(|known| *known >= record.version) {
+            self.refused.stale += u64::from(known > record.version);
             return;
         }
         if record.topic == Topic::Certificate {
             self.hear_certificate(now, Some(from), record);
             return;
         }
-        let Some(holder) = self.roster.get(subject).and_then(|s| s.holder().cloned()) else {
+        let forgotten = self.forgotten.get(&subject);
+        if forgotten.is_some_and(|f| record.topic != Topic::Card || record.version <= f.card) {
+            self.refused.stale += 1;
+            return;
+        }
+        let holder = self.roster.get(subject).and_then(|s| s.holder().cloned());
+        let Some(holder) = holder.or(forgotten.map(|f| f.holder.clone())) else {
             self.want(now, from, subject);
             return;
         };
@@ -96,12 +105,21 @@ impl<N: Notary> Member<N> {
             self.refused.certificates += 1;
             return;
         }
+        if let Some(forgotten) = self.forgotten.get_mut(&holder.member) {
+            // It is back when it has said something, and not when others tell of it.
+            if forgotten.certificate.version < record.version {
+                *forgotten = Forgotten { certificate: record, holder, ..*forgotten };
+            }
+            return;
+        }
         if self.roster.get(holder.member).is_none() && self.roster.len() >= MEMBERS {
             self.refused.excessive += 1;
             return;
         }
         if is_coordinator(&holder) {
             self.coordinator_ids.insert(holder.member);
+        } else {
+            self.coordinator_ids.remove(&holder.member);
         }
         self.roster.put(record.clone(), Some(holder));
         self.rumour(now, Item::Record(record), from);
@@ -115,15 +133,14 @@ impl<N: Notary> Member<N> {
         holder: Arc<Holder>,
     ) {
         let member = record.subject;
-        if self.forgotten.get(&member).is_some_and(|(card, _)| record.version <= *card) {
-            return;
-        }
         let Some(card) = record.card().copied() else { return };
         let before = self.roster.standing(member);
         let last = self.roster.version(member, Topic::Card).unwrap_or_default();
         self.clear_charges(member);
-        self.forgotten.remove(&member);
         self.missing_since.remove(&member);
+        if let Some(forgotten) = self.forgotten.remove(&member) {
+            self.hear_certificate(now, Some(from), forgotten.certificate);
+        }
         if before == Standing::Missing {
             self.roster.set_standing(member, Standing::Unproven);
         }
@@ -156,8 +173,7 @@ impl<N: Notary> Member<N> {
     }
 
     fn take_revocations(&mut self, now: Timestamp, from: MemberId, record: Arc<Record>) {
-        let Content::Revocations(list) = &record.content else { return };
-        let list = list.clone();
+        let list = revoked_by(&record).to_vec();
         self.roster.put(record.clone(), None);
         self.rumour(now, Item::Record(record), Some(from));
         self.expel(&list);
@@ -168,8 +184,15 @@ impl<N: Notary> Member<N> {
         if !is_coordinator(&self.me) || members.is_empty() {
             return;
         }
-        self.expel(&members);
-        self.publish(now, Content::Revocations(members));
+        // The newest list replaces the older ones: it has to name those as well.
+        let mut all: BTreeSet<MemberId> = members.into_iter().collect();
+        let before = self.roster.record(self.me.member, Topic::Revocations);
+        if let Some(Content::Revocations(list)) = before.map(|record| &record.content) {
+            all.extend(list);
+        }
+        let all: Vec<MemberId> = all.into_iter().take(REVOCATIONS).collect();
+        self.publish(now, Content::Revocations(all.clone()));
+        self.expel(&all);
     }
 
     fn expel(&mut self, members: &[MemberId]) {
@@ -181,6 +204,11 @@ impl<N: Notary> Member<N> {
                 self.own.expelled = true;
                 self.out.push(Effect::Expelled);
             } else {
+                // It should know why nobody speaks to it any more.
+                let lists = self.roster.revocations();
+                let list = lists.into_iter().find(|list| revoked_by(list).contains(member));
+                let items = list.cloned().map(Item::Record).into_iter().collect();
+                self.send(*member, Message::Gossip { items }, Delivery::Stream);
                 self.remove_member(*member);
                 self.out.push(Effect::Close { peer: *member });
             }
@@ -204,19 +232,37 @@ impl<N: Notary> Member<N> {
         self.missing_since.remove(&member);
         self.links.remove(&member);
         self.probes.remove(&member);
+        self.hearsay.remove(&member);
     }
 
-    /// Something that carries our name. If a life of ours is told that is later than this one, our
-    /// clock went back: this life has to be the later one.
-    fn hear_of_ourselves(&mut self, now: Timestamp, record: &Record) {
-        let is_later = record.topic != Topic::Certificate
-            && record.version.generation > self.own.generation
-            && now.since(self.own.reborn) >= REBIRTH;
-        if is_later && record.is_signed_by(&self.notary, &self.me) {
-            self.own.reborn = now;
-            self.own.generation = record.version.generation.saturating_add(1);
-            self.say_card(now);
-            self.say_again(now);
+    /// Something that carries our name. If it is later than all that we said, our clock went back, or
+    /// our memory: this life has to be a later one. If it is of an earlier life, then it counts until
+    /// we say something new: others hold it to be so.
+    fn hear_of_ourselves(&mut self, now: Timestamp, record: Arc<Record>) {
+        let known = self.roster.version(self.me.member, record.topic);
+        if let Some(known) = known.filter(|known| *known >= record.version) {
+            self.refused.stale += u64::from(known > record.version);
+            return;
+        }
+        if record.topic == Topic::Certificate {
+            return;
+        }
+        if !record.is_signed_by(&self.notary, &self.me) {
+            self.refused.forged += 1;
+            return;
+        }
+        let said = self.own.counts[record.topic as usize];
+        if (record.version.generation, record.version.count) > (self.own.generation, said) {
+            if now.since(self.own.reborn) >= REBIRTH {
+                self.own.reborn = now;
+                self.own.generation = record.version.generation.saturating_add(1);
+                self.say_card(now);
+                self.say_again(now);
+            }
+        } else if may_say(&self.me, &record.content) {
+            let list = revoked_by(&record).to_vec();
+            self.roster.put(record, None);
+            self.expel(&list);
         }
     }
 
@@ -224,8 +270,8 @@ impl<N: Notary> Member<N> {
     pub(super) fn want(&mut self, now: Timestamp, from: MemberId, subject: MemberId) {
         let Some(link) = self.links.get_mut(&from).filter(|link| link.open) else { return };
         if link.wants.take(now, 1) {
-            let message = crate::message::Message::Want { wanted: vec![(subject, u8::MAX)] };
-            self.send(from, message, super::Delivery::Datagram);
+            let message = Message::Want { wanted: vec![(subject, u8::MAX)] };
+            self.send(from, message, Delivery::Datagram);
         }
     }
 
@@ -235,12 +281,24 @@ impl<N: Notary> Member<N> {
         let old = self.missing_since.iter().filter(|(_, since)| now.since(**since) >= after);
         let old: Vec<MemberId> = old.map(|(member, _)| *member).collect();
         for member in old {
-            if let Some(card) = self.roster.version(member, Topic::Card) {
-                self.forgotten.insert(member, (card, now));
+            let known = self.roster.get(member).and_then(|subject| subject.holder().cloned());
+            let certificate = self.roster.record(member, Topic::Certificate).cloned();
+            if let Some((holder, certificate)) = known.zip(certificate) {
+                let card = self.roster.version(member, Topic::Card).unwrap_or_default();
+                let forgotten = Forgotten { card, certificate, holder, at: now };
+                self.forgotten.insert(member, forgotten);
             }
             self.remove_member(member);
         }
-        self.forgotten.retain(|_, (_, at)| now.since(*at) < after);
+        self.forgotten.retain(|_, forgotten| now.since(forgotten.at) < after);
+    }
+}
+
+/// Whom a record expels.
+fn revoked_by(record: &Record) -> &[MemberId] {
+    match &record.content {
+        Content::Revocations(list) => list,
+        Content::Certificate | Content::Card(_) | Content::Info(_) | Content::Load(_) => &[],
     }
 }
 

@@ -53,8 +53,10 @@ pub(super) struct Link {
     pub(super) unfinished: bool,
     /// What we may ask it for.
     pub(super) wants: Budget,
-    /// What it may ask us for.
+    /// What it may ask us for: questions, and more for long answers.
     pub(super) questions: Budget,
+    /// Whom it may have us ask.
+    pub(super) errands: Budget,
 }
 
 impl Link {
@@ -74,6 +76,7 @@ impl Link {
             unfinished: false,
             wants: Budget::new(50, 500, now),
             questions: Budget::new(5, 40, now),
+            errands: Budget::new(20, 100, now),
         }
     }
 
@@ -260,8 +263,7 @@ impl<N: Notary> Member<N> {
     /// Tries one who is missing, or a seed that is not known to be there: after a partition each side
     /// takes the other for gone.
     pub(super) fn reach_out(&mut self) {
-        let is_linked = |peer: &MemberId| self.links.get(peer).is_some_and(|link| link.open);
-        let missing = self.missing_since.keys().filter(|peer| !is_linked(peer));
+        let missing = self.missing_since.keys();
         let missing = missing.filter_map(|peer| {
             let card = self.roster.get(*peer)?.card()?;
             (!card.leaf && !card.left).then_some((Some(*peer), card.address))
@@ -277,7 +279,13 @@ impl<N: Notary> Member<N> {
         candidates.extend(self.seeds.iter().filter(|a| !known(a)).map(|a| (None, *a)));
         if !candidates.is_empty() {
             let (peer, address) = candidates[self.random.below(candidates.len())];
-            self.out.push(Effect::Dial { peer, address });
+            // A short partition leaves the link as it was. Nobody asks one who is missing, so each
+            // has to be told why the other takes it for that.
+            let linked = peer.filter(|peer| self.links.get(peer).is_some_and(|link| link.open));
+            match linked {
+                Some(peer) => self.tell_grievances(peer),
+                None => self.out.push(Effect::Dial { peer, address }),
+            }
         }
     }
 

@@ -29,6 +29,11 @@ const PROBES: usize = 4_096;
 /// Pings on behalf of others at one time.
 const RELAYS: usize = 1_024;
 
+/// So often in a row others may reach somebody for us before we accuse it all the same. One that
+/// answers us by no way is in trouble or dead, and then one of those others lies; if it is well, it
+/// answers the accusation.
+const HEARSAY: u32 = 3;
+
 /// Accusations that a ping tells the one who is accused.
 const GRIEVANCES: usize = 4;
 
@@ -122,6 +127,13 @@ impl<N: Notary> Member<N> {
         let items = self.grievances(target);
         let message = Message::Ping { seq, roots: self.shown_roots(), items };
         self.send(target, message, Delivery::Datagram);
+    }
+
+    /// Tells one whom we take for missing what it must answer to. What it says to that counts; its
+    /// answer to the ping does not.
+    pub(super) fn tell_grievances(&mut self, member: MemberId) {
+        self.next_seq = self.next_seq.wrapping_add(1);
+        self.ping(member, self.next_seq);
     }
 
     pub(super) fn answer_ping(&mut self, from: MemberId, seq: u32) {
@@ -242,9 +254,10 @@ impl<N: Notary> Member<N> {
     }
 
     /// An answer: to us, or to one for whom we asked.
-    pub(super) fn answered(&mut self, now: Timestamp, from: MemberId, seq: u32) {
+    pub(super) fn answered(&mut self, from: MemberId, seq: u32) {
         if self.probes.get(&from).is_some_and(|probe| probe.seq == seq) {
-            self.succeeded(now, from);
+            self.succeeded(from);
+            self.hearsay.remove(&from);
             self.vouch(from);
         }
         if self.relays.get(&seq).is_some_and(|relay| relay.target == from)
@@ -257,10 +270,16 @@ impl<N: Notary> Member<N> {
 
     pub(super) fn reached(&mut self, now: Timestamp, from: MemberId, seq: u32, target: MemberId) {
         let asked = self.probes.get(&target);
-        if asked.is_some_and(|probe| probe.seq == seq && probe.asked.contains(&from)) {
-            self.succeeded(now, target);
-        } else {
+        if asked.is_none_or(|probe| probe.seq != seq || !probe.asked.contains(&from)) {
             self.refused.unasked += 1;
+            return;
+        }
+        self.succeeded(target);
+        let times = self.hearsay.entry(target).or_default();
+        *times += 1;
+        if *times > HEARSAY {
+            self.hearsay.remove(&target);
+            self.accuse(now, target);
         }
     }
 
@@ -273,7 +292,7 @@ impl<N: Notary> Member<N> {
         }
     }
 
-    fn succeeded(&mut self, _now: Timestamp, target: MemberId) {
+    fn succeeded(&mut self, target: MemberId) {
         self.probes.remove(&target);
         self.health = self.health.saturating_sub(1);
     }
@@ -285,8 +304,10 @@ impl<N: Notary> Member<N> {
             return;
         }
         let is_known = self.roster.get(target).is_some_and(|subject| subject.card().is_some());
-        if !is_known || self.relays.len() >= RELAYS {
-            self.refused.excessive += u64::from(self.relays.len() >= RELAYS);
+        let link = self.links.get_mut(&from).filter(|link| link.open);
+        let is_within = link.is_some_and(|link| link.errands.take(now, 1));
+        if !is_known || !is_within || self.relays.len() >= RELAYS {
+            self.refused.excessive += u64::from(is_known);
             self.send(from, Message::Missed { seq, target }, Delivery::Datagram);
             return;
         }

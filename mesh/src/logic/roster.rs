@@ -121,6 +121,11 @@ impl Roster {
         }
     }
 
+    /// The lists of all coordinators.
+    pub(super) fn revocations(&self) -> impl Iterator<Item = &Arc<Record>> {
+        self.revocations.values()
+    }
+
     pub(super) fn version(&self, member: MemberId, topic: Topic) -> Option<Version> {
         self.record(member, topic).map(|record| record.version)
     }

@@ -24,6 +24,9 @@ const HOLDINGS: usize = 4_096;
 /// Bytes of records in answer to one question.
 const ANSWER_BYTES: usize = 512 << 10;
 
+/// An answer of so many bytes counts as one more question.
+const QUESTION_BYTES: usize = 64 << 10;
+
 /// Differences in a row that mean something. One alone may be news on its way.
 const MISMATCHES: u32 = 2;
 
@@ -126,10 +129,18 @@ impl<N: Notary> Member<N> {
                 }
             }
         }
+        self.weigh(now, from, bytes);
         // What they have nothing of goes at once; the parts that follow are the others.
         self.send_stream(from, items);
         let message = Message::Differ { scope, buckets: parts, holdings, more };
         self.send(from, message, Delivery::Stream);
+    }
+
+    /// Long answers use up more of what one may ask.
+    fn weigh(&mut self, now: Timestamp, to: MemberId, bytes: usize) {
+        if let Some(link) = self.links.get_mut(&to) {
+            link.questions.take(now, bytes / QUESTION_BYTES);
+        }
     }
 
     fn tell_of_coordinators(&mut self, to: MemberId) {
@@ -239,6 +250,7 @@ impl<N: Notary> Member<N> {
                 break;
             }
         }
+        self.weigh(now, to, bytes);
         self.send_stream(to, items);
     }
 

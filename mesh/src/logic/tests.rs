@@ -2,3 +2,6 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod fleets;
+mod hostile;
+mod random;
+mod trouble;

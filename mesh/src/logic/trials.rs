@@ -16,7 +16,7 @@ use volvox_protocol::time::Timestamp;
 
 use super::rings::mix;
 use super::{Delivery, Effect, Member, Standing, is_coordinator};
-use crate::identity::{Kind, MemberId, Notary};
+use crate::identity::{Holder, Kind, MemberId, Notary};
 use crate::message::Message;
 use crate::profile::Profile;
 use crate::record::{Accusation, Item, Topic};
@@ -86,12 +86,20 @@ impl<N: Notary> Member<N> {
         if accuser == self.me.member {
             return;
         }
-        let known = self.roster.version(subject, Topic::Card).unwrap_or_default();
+        let Some(known) = self.roster.version(subject, Topic::Card) else {
+            // Nobody, or somebody forgotten. Of somebody real, the card comes first.
+            self.refused.strangers += 1;
+            return;
+        };
         if card > known {
             self.want(now, from, subject);
             return;
         }
-        if card < known || self.has_charge(&accusation) {
+        if card < known {
+            self.refused.stale += 1;
+            return;
+        }
+        if self.has_charge(&accusation) {
             return;
         }
         let holder = self.roster.get(accuser).and_then(|s| s.holder().cloned());
@@ -101,8 +109,7 @@ impl<N: Notary> Member<N> {
         };
         // To an accusation against ourselves we answer even if we take the accuser for missing: after
         // a partition each side takes the other for that.
-        let is_gone = self.roster.standing(accuser) == Standing::Missing;
-        if self.revoked.contains(&accuser) || is_gone && subject != self.me.member {
+        if self.revoked.contains(&accuser) {
             self.refused.strangers += 1;
             return;
         }
@@ -114,21 +121,43 @@ impl<N: Notary> Member<N> {
             self.refused.forged += 1;
             return;
         }
+        let is_gone = self.roster.standing(accuser) == Standing::Missing;
         if subject == self.me.member {
-            self.defend(now, from);
+            self.defend(now, from, &holder);
+        } else if is_gone {
+            // Its word does not count any more. But it may be why all others take the subject for
+            // missing, and then nobody will accuse it again: we have to look for ourselves.
+            self.refused.strangers += 1;
+            self.probe(now, subject);
         } else {
             self.charge(now, accusation, Some(from));
         }
     }
 
-    /// We are accused, and we are here.
-    fn defend(&mut self, now: Timestamp, from: MemberId) {
-        self.worse();
-        self.say_card(now);
+    /// We are accused, and we are here. Cells are answered together, so that one who accuses every
+    /// new card cannot flood the mesh with them; a trial on their word lasts at least as long. And
+    /// what one says again and again is still the opinion of one: it makes us no worse.
+    fn defend(&mut self, now: Timestamp, from: MemberId, accuser: &Holder) {
+        let is_news = self.own.accuser.replace(accuser.member) != Some(accuser.member);
+        if is_news || is_coordinator(accuser) {
+            self.worse();
+        }
+        let at = self.own.answered + self.profile.trial_shortest;
+        if at > now && !is_coordinator(accuser) {
+            self.timers.answer = self.timers.answer.min(at);
+            return;
+        }
+        self.answer_charges(now);
         if let Some(card) = self.roster.record(self.me.member, Topic::Card).cloned() {
             let message = Message::Gossip { items: vec![Item::Record(card)] };
             self.send(from, message, Delivery::Datagram);
         }
+    }
+
+    pub(super) fn answer_charges(&mut self, now: Timestamp) {
+        self.timers.answer = Timestamp::NEVER;
+        self.own.answered = now;
+        self.say_card(now);
     }
 
     /// We cannot reach somebody.
@@ -155,6 +184,11 @@ impl<N: Notary> Member<N> {
             return;
         }
         let by_coordinator = self.is_coordinator_id(accusation.accuser);
+        let is_full = self.trials.get(&subject).is_some_and(|t| t.accusations.len() >= ACCUSERS);
+        if is_full && from.is_some() && !by_coordinator {
+            // One that is not kept would be counted, and passed on, whenever it is heard again.
+            return;
+        }
         let trial = self.trials.entry(subject).or_insert_with(|| Trial {
             accusations: Vec::new(),
             charges: Charges { accusers: 0, ours: false, coordinator: false },
@@ -166,9 +200,7 @@ impl<N: Notary> Member<N> {
         trial.charges.accusers += 1;
         trial.charges.ours |= from.is_none();
         trial.charges.coordinator |= by_coordinator;
-        if trial.accusations.len() < ACCUSERS {
-            trial.accusations.push(accusation.clone());
-        }
+        trial.accusations.push(accusation.clone());
         let span = time_to_answer(&self.profile, self.me.kind, trial.charges);
         let lot = self.profile.trial_longest;
         trial.due = match span {
@@ -272,5 +304,74 @@ impl<N: Notary> Member<N> {
         let card = self.roster.version(subject, Topic::Card).unwrap_or_default();
         let lot = mix(mix(half(self.me.member)) ^ half(subject) ^ u64::from(card.count));
         lot % (self.roster.present() as u64).max(1) < JURY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In units of the shortest time; the longest is 5 of them here.
+    #[test]
+    fn the_time_to_answer_is_as_this_table_says() {
+        let shortest = Duration::from_secs(1);
+        let longest = shortest * 5;
+        let profile =
+            Profile { trial_shortest: shortest, trial_longest: longest, ..Profile::lan() };
+        // Accusers, ours, a coordinator's; then the time at a coordinator. None: not enough.
+        let table = [
+            (0, false, false, None),
+            (0, false, true, Some(5)),
+            (0, true, false, Some(5)),
+            (0, true, true, Some(5)),
+            (1, false, false, None),
+            (1, false, true, Some(5)),
+            (1, true, false, Some(5)),
+            (1, true, true, Some(5)),
+            (2, false, false, Some(2)),
+            (2, false, true, Some(1)),
+            (2, true, false, Some(2)),
+            (2, true, true, Some(1)),
+            (3, false, false, Some(1)),
+            (3, false, true, Some(1)),
+            (3, true, false, Some(1)),
+            (3, true, true, Some(1)),
+            (99, false, false, Some(1)),
+            (99, false, true, Some(1)),
+            (99, true, false, Some(1)),
+            (99, true, true, Some(1)),
+        ];
+        for (accusers, ours, coordinator, seconds) in table {
+            let charges = Charges { accusers, ours, coordinator };
+            let at = |judge| time_to_answer(&profile, judge, charges);
+            let span = seconds.map(|seconds| shortest * seconds);
+            assert_eq!(at(Kind::Coordinator), span, "{charges:?}");
+            assert_eq!(at(Kind::Cell), span.map(|span| span * PATIENCE), "{charges:?}");
+        }
+    }
+
+    /// Whoever joins in, and whoever judges: more voices never give the accused more time.
+    #[test]
+    fn every_further_accuser_shortens_the_time_or_leaves_it() {
+        let order = |span: Option<Duration>| span.unwrap_or(Duration::MAX);
+        for profile in [Profile::lan(), Profile::wan(), Profile::metered()] {
+            assert!(profile.trial_shortest * 2 <= profile.trial_longest);
+            for judge in [Kind::Cell, Kind::Coordinator] {
+                for (accusers, bits) in (0..6).flat_map(|n| (0..4).map(move |bits| (n, bits))) {
+                    let (ours, coordinator) = (bits & 1 != 0, bits & 2 != 0);
+                    let now = Charges { accusers, ours, coordinator };
+                    let more = [
+                        Charges { accusers: accusers + 1, ..now },
+                        Charges { accusers: accusers + 1, ours: true, ..now },
+                        Charges { accusers: accusers + 1, coordinator: true, ..now },
+                    ];
+                    let before = order(time_to_answer(&profile, judge, now));
+                    for more in more {
+                        let after = order(time_to_answer(&profile, judge, more));
+                        assert!(after <= before, "{now:?} then {more:?}");
+                    }
+                }
+            }
+        }
     }
 }
