@@ -5,6 +5,7 @@ use std::path::Path;
 mod agent;
 mod board;
 mod container;
+mod mesh;
 
 use volvox_bench::figures::Figures;
 
@@ -22,24 +23,28 @@ fn main() -> anyhow::Result<()> {
             board::run(&mut figures)?;
             container::run(&mut figures)?;
             agent::run(&mut figures)?;
+            mesh::run(&mut figures)?;
         }
         ["board"] => board::run(&mut figures)?,
         ["container"] => container::run(&mut figures)?,
         ["agent"] => agent::run(&mut figures)?,
+        ["mesh"] => mesh::run(&mut figures)?,
         ["board-at-rest", folder] => return board::at_rest(Path::new(folder)),
         ["-h" | "--help"] => {
             println!(
                 "Measures every figure that Volvox claims, and writes bench-results.json.\n\n\
                  Usage: volvox-bench [GROUP]\n\nGroups:\n  board       the BBS and its store\n  \
                  container   starting containers, beside crun and runc; needs root\n  \
-                 agent       taking hold of 500 containers after a kill; needs root\n\n\
+                 agent       taking hold of 500 containers after a kill; needs root\n  \
+                 mesh        who is there, who is gone, at what cost; takes ten minutes\n\n\
                  Examples:\n  make bench\n  make bench ONLY=board"
             );
             return Ok(());
         }
         _ => {
             eprintln!(
-                "volvox-bench: there is no group {:?}; the groups are: board, container, agent",
+                "volvox-bench: there is no group {:?}; the groups are: board, container, agent, \
+                 mesh",
                 words.join(" ")
             );
             std::process::exit(2);

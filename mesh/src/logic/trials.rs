@@ -127,7 +127,7 @@ impl<N: Notary> Member<N> {
         self.say_card(now);
         if let Some(card) = self.roster.record(self.me.member, Topic::Card).cloned() {
             let message = Message::Gossip { items: vec![Item::Record(card)] };
-            self.send(from, message, Delivery::Datagram);
+            self.send(from, message, Delivery::Stream);
         }
     }
 
