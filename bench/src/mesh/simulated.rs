@@ -111,15 +111,14 @@ fn side_by_side(parts: &[Part]) -> anyhow::Result<Vec<Found>> {
 }
 
 #[expect(clippy::print_stderr, reason = "long work says how far it is")]
-fn progress(what: &str) -> impl Fn(u32) {
-    let what = what.to_owned();
+fn progress(what: String) -> impl Fn(u32) {
     move |percent| eprintln!("mesh:         {what}: {percent} %")
 }
 
 /// All there is to say of a large mesh.
 fn large(members: usize, spread: Duration, busy_seconds: u32) -> anyhow::Result<Found> {
     let mut found = Found::default();
-    let step = progress(&format!("{members} members"));
+    let step = progress(format!("{members} members"));
     let (mut fleet, took) = measures::joined(1, members, spread)?;
     found.line("all know all, after the last start", &seconds(took));
     step(30);
@@ -166,9 +165,10 @@ fn half_day(seed: u64) -> anyhow::Result<Found> {
     let mut found = Found::default();
     let (mut fleet, _) = measures::joined(seed, 1_000, SECOND * 10)?;
     measures::settle(&mut fleet)?;
-    let step = progress(&format!("half a day, seed {seed}"));
-    found.false_alarms = measures::quiet_time(&mut fleet, 1_000, 5, HOUR * 12, step);
-    false_line(&mut found, "in 12 hours", found.false_alarms);
+    let step = progress(format!("half a day, seed {seed}"));
+    let alarms = measures::quiet_time(&mut fleet, 1_000, 5, HOUR * 12, step);
+    false_line(&mut found, "in 12 hours", alarms);
+    found.false_alarms = alarms;
     Ok(found)
 }
 
@@ -176,7 +176,7 @@ fn alarms() -> anyhow::Result<Found> {
     let mut found = Found::default();
     let (mut fleet, _) = measures::joined(3, 1_000, SECOND * 10)?;
     measures::settle(&mut fleet)?;
-    let step = progress("false alarms");
+    let step = progress("false alarms".to_owned());
     for loss in [0, 5, 20] {
         let alarms = measures::quiet_time(&mut fleet, 1_000, loss, HOUR / 2, |_| {});
         false_line(&mut found, &format!("{loss} % loss"), alarms);
