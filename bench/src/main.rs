@@ -25,12 +25,13 @@ fn main() -> anyhow::Result<()> {
             auction::run(&mut figures)?;
             container::run(&mut figures)?;
             agent::run(&mut figures)?;
+            mesh::run(&mut figures)?;
         }
-        ["mesh-real"] => mesh::real::run(&mut figures)?,
         ["board"] => board::run(&mut figures)?,
         ["auction"] => auction::run(&mut figures)?,
         ["container"] => container::run(&mut figures)?,
         ["agent"] => agent::run(&mut figures)?,
+        ["mesh"] => mesh::run(&mut figures)?,
         ["board-at-rest", folder] => return board::at_rest(Path::new(folder)),
         ["-h" | "--help"] => {
             println!(
@@ -38,7 +39,8 @@ fn main() -> anyhow::Result<()> {
                  Usage: volvox-bench [GROUP]\n\nGroups:\n  board       the BBS and its store\n  \
                  auction     placing up to 250,000 instances on 10,000 cells\n  \
                  container   starting containers, beside crun and runc; needs root\n  \
-                 agent       taking hold of 500 containers after a kill; needs root\n\n\
+                 agent       taking hold of 500 containers after a kill; needs root\n  \
+                 mesh        who is there, who is gone, at what cost; takes ten minutes\n\n\
                  Examples:\n  make bench\n  make bench ONLY=board"
             );
             return Ok(());
@@ -46,7 +48,7 @@ fn main() -> anyhow::Result<()> {
         _ => {
             eprintln!(
                 "volvox-bench: there is no group {:?}; the groups are: board, auction, container, \
-                 agent",
+                 agent, mesh",
                 words.join(" ")
             );
             std::process::exit(2);

@@ -1,2 +1,16 @@
-//! placeholder until merged
-pub(crate) mod real;
+//! The mesh: how soon all know all, who is gone and how loaded each is, and what that costs.
+//!
+//! Up to 200 members run here for real. Larger meshes are simulated: the members are the real ones, the network, the clock and the
+//! signatures are not, and bytes are counted by a model of QUIC. So processor time and memory of a
+//! member are no figures of a simulation.
+
+mod real;
+mod simulated;
+
+use volvox_bench::figures::Figures;
+
+/// Measures the group `mesh`.
+pub(crate) fn run(figures: &mut Figures) -> anyhow::Result<()> {
+    real::run(figures)?;
+    simulated::run(figures)
+}

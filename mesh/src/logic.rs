@@ -265,6 +265,8 @@ pub struct Member<N> {
     asked_everything: Timestamp,
     /// Comparisons of digests in a row that differed.
     mismatches: u32,
+    /// Comparisons that we asked for since we last agreed with somebody.
+    comparisons: u32,
     timers: Timers,
     /// When the driver should have woken us; if it is late, we are starved.
     expected: Timestamp,
@@ -395,6 +397,7 @@ impl<N: Notary> Member<N> {
             is_catching_up: false,
             asked_everything: Timestamp::ZERO,
             mismatches: 0,
+            comparisons: 0,
             timers,
             expected: Timestamp::NEVER,
             out: Vec::new(),

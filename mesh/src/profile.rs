@@ -57,8 +57,8 @@ impl Profile {
     pub const fn lan() -> Profile {
         Profile {
             probe_every: ms(1_000),
-            probe_step: ms(200),
-            probe_tries: 3,
+            probe_step: ms(150),
+            probe_tries: 4,
             indirect_wait: ms(600),
             go_betweens: 3,
             dial_wait: ms(3_000),
@@ -82,7 +82,7 @@ impl Profile {
     pub const fn wan() -> Profile {
         Profile {
             probe_every: ms(3_000),
-            probe_step: ms(700),
+            probe_step: ms(550),
             indirect_wait: ms(2_000),
             dial_wait: ms(8_000),
             trial_shortest: ms(2_500),

@@ -32,6 +32,10 @@ use crate::record::{Item, Version};
 const PACKET: u64 = 58;
 /// A packet that only acknowledges.
 const ACKNOWLEDGEMENT: u64 = 75;
+/// A packet that keeps a link alive, or answers one: IP, UDP, QUIC's head and seal.
+const KEEP_ALIVE: u64 = 56;
+/// A link that is quiet for so long is kept alive by the cell at its end.
+const QUIET: Duration = Duration::from_secs(20);
 /// What a handshake costs each side.
 const HANDSHAKE: u64 = 4_000;
 /// After this time without a packet a link is gone.
@@ -70,6 +74,8 @@ pub struct Traffic {
     pub packets: u64,
     /// Bytes sent, with all that is around them.
     pub bytes: u64,
+    /// Bytes received, of those that others sent.
+    pub received: u64,
     /// Handshakes that were begun.
     pub dials: u64,
 }
@@ -104,10 +110,18 @@ struct Simulated {
     address: SocketAddr,
     alive: bool,
     life: u32,
-    links: BTreeSet<usize>,
+    links: BTreeMap<MemberId, Linked>,
     wake: Timestamp,
     paused_until: Timestamp,
     traffic: Traffic,
+}
+
+/// The other end of a link.
+#[derive(Debug, Clone, Copy)]
+struct Linked {
+    place: usize,
+    /// When we last sent something, or kept the link alive.
+    used: Timestamp,
 }
 
 #[derive(Debug)]
@@ -275,7 +289,7 @@ impl Simulation {
             address,
             alive: true,
             life,
-            links: BTreeSet::new(),
+            links: BTreeMap::new(),
             wake: Timestamp::NEVER,
             paused_until: Timestamp::ZERO,
             traffic: old.map(|old| old.traffic).unwrap_or_default(),
@@ -293,8 +307,8 @@ impl Simulation {
     /// Ends a member without a word.
     pub fn kill(&mut self, place: usize) {
         self.members[place].alive = false;
-        for peer in std::mem::take(&mut self.members[place].links) {
-            self.plan(self.now + IDLE, peer, Happening::Idle(place));
+        for peer in std::mem::take(&mut self.members[place].links).into_values() {
+            self.plan(self.now + IDLE, peer.place, Happening::Idle(place));
         }
     }
 
@@ -330,7 +344,8 @@ impl Simulation {
 
     fn note_cut_links(&mut self) {
         for place in 0..self.members.len() {
-            for peer in self.members[place].links.clone() {
+            let links = self.members[place].links.values();
+            for peer in links.map(|link| link.place).collect::<Vec<_>>() {
                 if !self.passes(place, peer) || !self.passes(peer, place) {
                     self.plan(self.now + IDLE, place, Happening::Idle(peer));
                 }
@@ -499,10 +514,11 @@ impl Simulation {
             }
             Happening::Input(input) => self.take_in(to, *input),
             Happening::Idle(peer) => {
-                let is_dead = !self.members[peer].alive || !self.members[peer].links.contains(&to);
+                let other = &self.members[peer];
+                let is_dead = !other.alive || !other.links.contains_key(&self.members[to].id);
                 let is_cut = !self.passes(peer, to) || !self.passes(to, peer);
-                if (is_dead || is_cut) && self.members[to].links.remove(&peer) {
-                    let peer = self.members[peer].id;
+                let peer = other.id;
+                if (is_dead || is_cut) && self.members[to].links.remove(&peer).is_some() {
                     self.apply(to, Input::LinkDown { peer });
                 }
             }
@@ -517,7 +533,7 @@ impl Simulation {
     /// A link that was ended while it was being made does not come up.
     fn take_in(&mut self, place: usize, input: Input) {
         if let Input::LinkUp { peer, address, dialled, .. } = &input
-            && !self.members[place].links.contains(&self.by_id[peer])
+            && !self.members[place].links.contains_key(peer)
         {
             if *dialled {
                 let failed = Input::DialFailed { peer: Some(*peer), address: *address };
@@ -577,9 +593,12 @@ impl Simulation {
     }
 
     fn send(&mut self, from: usize, to: MemberId, message: Message, delivery: Delivery) {
-        let to = self.by_id[&to];
-        if !self.members[from].links.contains(&to) {
-            return;
+        let now = self.now;
+        let Some(link) = self.members[from].links.get_mut(&to) else { return };
+        let (to, quiet) = (link.place, now.since(link.used));
+        link.used = now;
+        if quiet >= QUIET {
+            self.keep_alive(from, to, quiet);
         }
         let message = match self.twist {
             Some((liar, twist)) if liar == from => twist(message),
@@ -587,13 +606,10 @@ impl Simulation {
         };
         let size = message.size() as u64;
         let packets = size.div_ceil(DATAGRAM_BYTES as u64).max(1);
-        let traffic = &mut self.members[from].traffic;
-        traffic.packets += packets;
-        traffic.bytes += size + packets * PACKET;
+        self.members[from].traffic.packets += packets;
+        self.count(from, to, size + packets * PACKET);
         // Half of what is received is acknowledged by a packet of its own.
-        if let Some(receiver) = self.members.get_mut(to) {
-            receiver.traffic.bytes += packets * ACKNOWLEDGEMENT / 2;
-        }
+        self.count(to, from, packets * ACKNOWLEDGEMENT / 2);
         let is_stream = delivery == Delivery::Stream || size > DATAGRAM_BYTES as u64;
         let mut delay = self.latency();
         let mut lost = self.lost();
@@ -604,7 +620,7 @@ impl Simulation {
         if lost || !self.passes(from, to) || !self.members[to].alive {
             return;
         }
-        if self.members[to].links.contains(&from) {
+        if self.members[to].links.contains_key(&self.members[from].id) {
             let packet = Happening::Packet(from, Box::new(message));
             self.plan(self.now + delay, to, packet);
         } else {
@@ -614,14 +630,45 @@ impl Simulation {
         }
     }
 
+    /// So many bytes went from one to another.
+    fn count(&mut self, from: usize, to: usize, bytes: u64) {
+        self.members[from].traffic.bytes += bytes;
+        self.members[to].traffic.received += bytes;
+    }
+
+    /// A cell kept a link alive on which it had nothing to say; the other end acknowledged it.
+    fn keep_alive(&mut self, from: usize, to: usize, quiet: Duration) {
+        if self.ledger.holder(from).kind == Kind::Cell {
+            let times = quiet.as_secs() / QUIET.as_secs();
+            self.count(from, to, times * KEEP_ALIVE);
+            self.count(to, from, times * KEEP_ALIVE);
+        }
+    }
+
+    /// Counts what kept quiet links alive until now. To be called before traffic is read.
+    pub fn settle(&mut self) {
+        let now = self.now;
+        for place in 0..self.members.len() {
+            let links: Vec<Linked> = self.members[place].links.values().copied().collect();
+            for link in links.iter().filter(|link| now.since(link.used) >= QUIET) {
+                self.keep_alive(place, link.place, now.since(link.used));
+            }
+            self.members[place].links.values_mut().for_each(|link| {
+                if now.since(link.used) >= QUIET {
+                    link.used = now;
+                }
+            });
+        }
+    }
+
     fn dial(&mut self, from: usize, peer: Option<MemberId>, address: SocketAddr) {
         self.members[from].traffic.dials += 1;
-        self.members[from].traffic.bytes += HANDSHAKE;
         let to = self.by_address.get(&address).copied().filter(|to| *to != from);
         let to = to.filter(|to| self.members[*to].alive);
         let to = to.filter(|to| self.passes(from, *to) && self.passes(*to, from));
         let to = to.filter(|to| peer.is_none_or(|peer| self.members[*to].id == peer));
         let Some(to) = to else {
+            self.members[from].traffic.bytes += HANDSHAKE;
             let input = Box::new(Input::DialFailed { peer, address });
             self.plan(self.now + DIAL, from, Happening::Input(input));
             return;
@@ -632,9 +679,13 @@ impl Simulation {
                 delay += LOST_IN_HANDSHAKE;
             }
         }
-        self.members[to].traffic.bytes += HANDSHAKE;
-        self.members[from].links.insert(to);
-        self.members[to].links.insert(from);
+        self.count(from, to, HANDSHAKE);
+        self.count(to, from, HANDSHAKE);
+        for (here, there) in [(from, to), (to, from)] {
+            let link = Linked { place: there, used: self.now };
+            let id = self.members[there].id;
+            self.members[here].links.insert(id, link);
+        }
         for (here, there, dialled) in [(from, to, true), (to, from, false)] {
             let up = Input::LinkUp {
                 peer: self.members[there].id,
@@ -649,11 +700,12 @@ impl Simulation {
 
     fn close(&mut self, place: usize, peer: MemberId) {
         let other = self.by_id[&peer];
-        self.members[place].links.remove(&other);
+        self.members[place].links.remove(&peer);
         self.plan(self.now, place, Happening::Input(Box::new(Input::LinkDown { peer })));
-        if self.members.get(other).is_some_and(|m| m.alive && m.links.contains(&place)) {
-            self.members[other].links.remove(&place);
-            let down = Input::LinkDown { peer: self.members[place].id };
+        let id = self.members[place].id;
+        if self.members.get(other).is_some_and(|m| m.alive && m.links.contains_key(&id)) {
+            self.members[other].links.remove(&id);
+            let down = Input::LinkDown { peer: id };
             let delay = self.latency();
             self.plan(self.now + delay, other, Happening::Input(Box::new(down)));
         }

@@ -34,6 +34,12 @@ const RELAYS: usize = 1_024;
 /// answers the accusation.
 const HEARSAY: u32 = 3;
 
+/// While others are trying, [`Profile::indirect_wait`], this many pings are sent. Those others send
+/// one less: the last part of the time is for their answer.
+///
+/// [`Profile::indirect_wait`]: crate::profile::Profile::indirect_wait
+const INDIRECT_STEPS: u32 = 4;
+
 /// Accusations that a ping tells the one who is accused.
 const GRIEVANCES: usize = 4;
 
@@ -45,6 +51,8 @@ pub(super) struct Probe {
     until: Timestamp,
     asked: Vec<MemberId>,
     heard: bool,
+    /// How far our own lateness may still put it off: who is always late must come to an end too.
+    spare: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,8 +61,8 @@ enum Stage {
     Dialling,
     /// So many pings were sent.
     Direct(u32),
-    /// Others are trying.
-    Indirect,
+    /// Others are trying, and so are we: so many pings were sent since.
+    Indirect(u32),
 }
 
 /// Asking on behalf of another.
@@ -63,6 +71,8 @@ pub(super) struct Relay {
     origin: MemberId,
     seq: u32,
     target: MemberId,
+    /// When the next ping is due.
+    again: Timestamp,
     until: Timestamp,
 }
 
@@ -119,7 +129,8 @@ impl<N: Notary> Member<N> {
         };
         let until = now + self.scaled(wait);
         self.timers.probes = self.timers.probes.min(until);
-        let probe = Probe { seq, stage, until, asked: Vec::new(), heard: false };
+        let spare = self.profile.dial_wait;
+        let probe = Probe { seq, stage, until, asked: Vec::new(), heard: false, spare };
         self.probes.insert(target, probe);
     }
 
@@ -185,20 +196,39 @@ impl<N: Notary> Member<N> {
         for target in due.map(|(target, _)| *target).collect::<Vec<_>>() {
             self.step_probe(now, target);
         }
-        let due = self.relays.iter().filter(|(_, relay)| relay.until <= now);
+        let due = self.relays.iter().filter(|(_, relay)| relay.again <= now);
         for seq in due.map(|(seq, _)| *seq).collect::<Vec<_>>() {
-            if let Some(relay) = self.relays.remove(&seq) {
-                let message = Message::Missed { seq: relay.seq, target: relay.target };
-                self.send(relay.origin, message, Delivery::Datagram);
+            self.step_relay(now, seq);
+        }
+        self.set_probe_timer();
+    }
+
+    fn step_relay(&mut self, now: Timestamp, seq: u32) {
+        let pause = self.profile.indirect_wait / INDIRECT_STEPS;
+        let Some(relay) = self.relays.get_mut(&seq) else { return };
+        if relay.until <= now {
+            let message = Message::Missed { seq: relay.seq, target: relay.target };
+            let origin = relay.origin;
+            self.relays.remove(&seq);
+            self.send(origin, message, Delivery::Stream);
+        } else {
+            relay.again = (now + pause).min(relay.until);
+            let target = relay.target;
+            if self.links.get(&target).is_some_and(|link| link.open) {
+                self.ping(target, seq);
             }
         }
+    }
+
+    fn set_probe_timer(&mut self) {
         let probes = self.probes.values().map(|probe| probe.until);
-        let relays = self.relays.values().map(|relay| relay.until);
+        let relays = self.relays.values().map(|relay| relay.again);
         self.timers.probes = probes.chain(relays).min().unwrap_or(Timestamp::NEVER);
     }
 
     fn step_probe(&mut self, now: Timestamp, target: MemberId) {
         let step = self.scaled(self.profile.probe_step);
+        let pause = self.scaled(self.profile.indirect_wait) / INDIRECT_STEPS;
         let Some(probe) = self.probes.get_mut(&target) else { return };
         match probe.stage {
             Stage::Direct(tries) if tries < self.profile.probe_tries => {
@@ -208,7 +238,13 @@ impl<N: Notary> Member<N> {
                 self.ping(target, seq);
             }
             Stage::Dialling | Stage::Direct(_) => self.ask_others(now, target),
-            Stage::Indirect => self.failed(now, target),
+            Stage::Indirect(tries) if tries < INDIRECT_STEPS => {
+                probe.stage = Stage::Indirect(tries + 1);
+                probe.until = now + pause;
+                let seq = probe.seq;
+                self.ping(target, seq);
+            }
+            Stage::Indirect(_) => self.failed(now, target),
         }
     }
 
@@ -228,16 +264,22 @@ impl<N: Notary> Member<N> {
             others.swap(0, place);
         }
         others.truncate(self.profile.go_betweens);
-        let wait = if others.is_empty() { Duration::ZERO } else { self.profile.indirect_wait };
+        // With nobody to ask there is nothing more to wait for.
+        let (tries, wait) = if others.is_empty() {
+            (INDIRECT_STEPS, Duration::ZERO)
+        } else {
+            (1, self.profile.indirect_wait / INDIRECT_STEPS)
+        };
         let until = now + self.scaled(wait);
         let Some(probe) = self.probes.get_mut(&target) else { return };
-        probe.stage = Stage::Indirect;
+        probe.stage = Stage::Indirect(tries);
         probe.until = until;
         probe.asked.clone_from(&others);
         let seq = probe.seq;
         self.timers.probes = self.timers.probes.min(until);
         for other in others {
-            self.send(other, Message::PingReq { seq, target }, Delivery::Datagram);
+            // By stream, as all that is rare: one lost packet should not look like a lost member.
+            self.send(other, Message::PingReq { seq, target }, Delivery::Stream);
         }
         self.ping(target, seq);
     }
@@ -264,7 +306,7 @@ impl<N: Notary> Member<N> {
             && let Some(relay) = self.relays.remove(&seq)
         {
             let message = Message::Reached { seq: relay.seq, target: from };
-            self.send(relay.origin, message, Delivery::Datagram);
+            self.send(relay.origin, message, Delivery::Stream);
         }
     }
 
@@ -294,6 +336,9 @@ impl<N: Notary> Member<N> {
 
     fn succeeded(&mut self, target: MemberId) {
         self.probes.remove(&target);
+        if self.probes.is_empty() && self.relays.is_empty() {
+            self.timers.probes = Timestamp::NEVER;
+        }
         self.health = self.health.saturating_sub(1);
     }
 
@@ -308,14 +353,15 @@ impl<N: Notary> Member<N> {
         let is_within = link.is_some_and(|link| link.errands.take(now, 1));
         if !is_known || !is_within || self.relays.len() >= RELAYS {
             self.refused.excessive += u64::from(is_known);
-            self.send(from, Message::Missed { seq, target }, Delivery::Datagram);
+            self.send(from, Message::Missed { seq, target }, Delivery::Stream);
             return;
         }
         self.next_seq = self.next_seq.wrapping_add(1);
         let own = self.next_seq;
-        let until = now + self.profile.indirect_wait * 3 / 4;
-        self.relays.insert(own, Relay { origin: from, seq, target, until });
-        self.timers.probes = self.timers.probes.min(until);
+        let pause = self.profile.indirect_wait / INDIRECT_STEPS;
+        let (again, until) = (now + pause, now + pause * (INDIRECT_STEPS - 1));
+        self.relays.insert(own, Relay { origin: from, seq, target, again, until });
+        self.timers.probes = self.timers.probes.min(again);
         if self.links.get(&target).is_some_and(|link| link.open) {
             self.ping(target, own);
         } else {
@@ -340,14 +386,15 @@ impl<N: Notary> Member<N> {
         }
         self.worse();
         for probe in self.probes.values_mut() {
-            probe.until = probe.until + late;
+            let put_off = late.min(probe.spare);
+            probe.spare -= put_off;
+            probe.until = probe.until + put_off;
         }
         for relay in self.relays.values_mut() {
+            relay.again = relay.again + late;
             relay.until = relay.until + late;
         }
-        let probes = self.probes.values().map(|probe| probe.until);
-        let relays = self.relays.values().map(|relay| relay.until);
-        self.timers.probes = probes.chain(relays).min().unwrap_or(Timestamp::NEVER);
+        self.set_probe_timer();
         self.postpone_trials(late);
     }
 

@@ -65,7 +65,10 @@ impl Subject {
 /// The table.
 #[derive(Debug)]
 pub(super) struct Roster {
-    subjects: BTreeMap<MemberId, Subject>,
+    /// By parts, and in order within each: a lookup looks at few places of a large table, and a
+    /// comparison of one part at that part alone.
+    parts: Vec<Vec<(MemberId, Subject)>>,
+    len: usize,
     revocations: BTreeMap<MemberId, Arc<Record>>,
     standing: [u64; BUCKETS],
     load: [u64; BUCKETS],
@@ -76,7 +79,8 @@ pub(super) struct Roster {
 impl Roster {
     pub(super) fn new() -> Roster {
         Roster {
-            subjects: BTreeMap::new(),
+            parts: (0..BUCKETS).map(|_| Vec::new()).collect(),
+            len: 0,
             revocations: BTreeMap::new(),
             standing: [0; BUCKETS],
             load: [0; BUCKETS],
@@ -86,15 +90,33 @@ impl Roster {
     }
 
     pub(super) fn get(&self, member: MemberId) -> Option<&Subject> {
-        self.subjects.get(&member)
+        let part = &self.parts[bucket_of(member)];
+        let place = part.binary_search_by_key(&key(member), |(known, _)| key(*known)).ok()?;
+        Some(&part[place].1)
+    }
+
+    /// The entry of a member, made if there is none.
+    fn entry(&mut self, member: MemberId) -> &mut Subject {
+        let part = &mut self.parts[bucket_of(member)];
+        let place = part.binary_search_by_key(&key(member), |(known, _)| key(*known));
+        let place = place.unwrap_or_else(|place| {
+            // Less than doubling: most of what a large mesh takes in memory stands here.
+            if part.len() == part.capacity() {
+                part.reserve_exact(4 + part.len() / 8);
+            }
+            part.insert(place, (member, Subject::default()));
+            self.len += 1;
+            place
+        });
+        &mut part[place].1
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (MemberId, &Subject)> {
-        self.subjects.iter().map(|(member, subject)| (*member, subject))
+        self.parts.iter().flatten().map(|(member, subject)| (*member, subject))
     }
 
     pub(super) fn len(&self) -> usize {
-        self.subjects.len()
+        self.len
     }
 
     /// How many are present.
@@ -111,7 +133,7 @@ impl Roster {
     }
 
     pub(super) fn record(&self, member: MemberId, topic: Topic) -> Option<&Arc<Record>> {
-        let subject = self.subjects.get(&member);
+        let subject = self.get(member);
         match topic {
             Topic::Certificate => subject?.certificate.as_ref(),
             Topic::Card => subject?.card.as_ref(),
@@ -136,7 +158,7 @@ impl Roster {
         let old = self.version(member, topic).map_or(0, |version| digest(member, topic, version));
         let change = old ^ digest(member, topic, record.version);
         self.toggle(member, topic, change);
-        let subject = self.subjects.entry(member).or_default();
+        let subject = self.entry(member);
         match topic {
             Topic::Certificate => {
                 subject.certificate = Some(record);
@@ -154,7 +176,7 @@ impl Roster {
     /// Changes what we hold a member to be. To be called before a newer card is put in, too: the
     /// digest of "missing" names the card.
     pub(super) fn set_standing(&mut self, member: MemberId, standing: Standing) {
-        let subject = self.subjects.entry(member).or_default();
+        let subject = self.entry(member);
         let old = std::mem::replace(&mut subject.standing, standing);
         let mark = missing_mark(member, subject.card_version());
         self.present += usize::from(standing == Standing::Present);
@@ -172,7 +194,11 @@ impl Roster {
                 self.toggle(member, topic, digest(member, topic, version));
             }
         }
-        self.subjects.remove(&member);
+        let part = &mut self.parts[bucket_of(member)];
+        if let Ok(place) = part.binary_search_by_key(&key(member), |(known, _)| key(*known)) {
+            part.remove(place);
+            self.len -= 1;
+        }
         self.revocations.remove(&member);
     }
 
@@ -182,11 +208,11 @@ impl Roster {
 
     /// The digests of the parts. Empty when there is nothing: short for a newcomer.
     pub(super) fn buckets(&self, scope: Scope) -> Vec<u64> {
-        let buckets = self.parts(scope);
+        let buckets = self.digests(scope);
         if buckets.iter().all(|digest| *digest == 0) { Vec::new() } else { buckets.to_vec() }
     }
 
-    pub(super) fn parts(&self, scope: Scope) -> &[u64; BUCKETS] {
+    pub(super) fn digests(&self, scope: Scope) -> &[u64; BUCKETS] {
         match scope {
             Scope::Standing | Scope::Coordinators => &self.standing,
             Scope::Load => &self.load,
@@ -203,28 +229,7 @@ impl Roster {
 
     /// The members of one part.
     pub(super) fn members_of(&self, bucket: usize) -> impl Iterator<Item = MemberId> {
-        // Buckets go by the first six bits, so that a part is a range of the table.
-        let from = u8::try_from(bucket << 2).expect("there are 64 buckets");
-        let first = MemberId([from, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        let last = MemberId([
-            from | 3,
-            255,
-            255,
-            255,
-            255,
-            255,
-            255,
-            255,
-            255,
-            255,
-            255,
-            255,
-            255,
-            255,
-            255,
-            255,
-        ]);
-        self.subjects.range(first..=last).map(|(member, _)| *member)
+        self.parts[bucket].iter().map(|(member, _)| *member)
     }
 
     fn toggle(&mut self, member: MemberId, topic: Topic, change: u64) {
@@ -248,7 +253,12 @@ pub(super) const fn topics(scope: Scope) -> &'static [Topic] {
     }
 }
 
-/// The part that a member belongs to.
+/// Orders ids as their bytes do, in one comparison.
+const fn key(member: MemberId) -> u128 {
+    u128::from_be_bytes(member.0)
+}
+
+/// The part that a member belongs to: by its first six bits.
 pub(super) const fn bucket_of(member: MemberId) -> usize {
     (member.0[0] >> 2) as usize
 }

@@ -43,8 +43,9 @@ impl Log {
     /// The pieces from `place` on, with the place after each. What was dropped is skipped.
     pub(super) fn from(&self, place: u64) -> impl Iterator<Item = (u64, &Rumour)> {
         let skip = usize::try_from(place.saturating_sub(self.first)).unwrap_or(usize::MAX);
-        let after = self.first + 1;
-        (0u64..).zip(&self.rumours).skip(skip).map(move |(nth, rumour)| (after + nth, rumour))
+        let skip = skip.min(self.rumours.len());
+        let after = self.first + skip as u64 + 1;
+        (after..).zip(self.rumours.range(skip..))
     }
 
     /// Everybody has read up to `place`.
@@ -74,10 +75,15 @@ impl Budget {
         Budget { per_second, left: most, most, at: now }
     }
 
+    /// Whether anything is left.
+    pub(super) fn is_open(&mut self, now: Timestamp) -> bool {
+        self.refill(now);
+        self.left > 0
+    }
+
     /// Takes `amount` if there is anything left. What is overdrawn is waited for.
     pub(super) fn take(&mut self, now: Timestamp, amount: usize) -> bool {
-        self.refill(now);
-        if self.left <= 0 {
+        if !self.is_open(now) {
             return false;
         }
         let amount = i64::try_from(amount).unwrap_or(i64::MAX);

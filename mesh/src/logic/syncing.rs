@@ -30,6 +30,10 @@ const QUESTION_BYTES: usize = 64 << 10;
 /// Differences in a row that mean something. One alone may be news on its way.
 const MISMATCHES: u32 = 2;
 
+/// After so many comparisons without agreement they are as rare as the profile says; each wait
+/// before is half of the next.
+const SOON: u32 = 3;
+
 /// The wait before the rest is asked for: what was sent should have come by then.
 const AGAIN: Duration = Duration::from_millis(300);
 
@@ -60,10 +64,18 @@ impl<N: Notary> Member<N> {
         if theirs == Roots::default() || self.profile.leaf {
             return;
         }
-        self.mismatches = if theirs.standing == ours.standing { 0 } else { self.mismatches + 1 };
+        if theirs.standing == ours.standing {
+            self.mismatches = 0;
+            self.comparisons = 0;
+        } else {
+            self.mismatches += 1;
+        }
         if self.mismatches >= MISMATCHES && self.timers.compare <= now {
             self.mismatches = 0;
-            self.timers.compare = now + self.jittered(self.profile.compare_every);
+            // A few in a row soon after each other: while many join, one finds only what was there.
+            let wait = self.profile.compare_every / (1 << (SOON - self.comparisons));
+            self.comparisons = (self.comparisons + 1).min(SOON);
+            self.timers.compare = now + self.jittered(wait);
             self.ask(from, Scope::Standing);
         }
         if theirs.load != ours.load && self.timers.compare_loads <= now {
@@ -110,7 +122,7 @@ impl<N: Notary> Member<N> {
         let turn = self.random.below(BUCKETS);
         for bucket in (0..BUCKETS).map(|nth| (nth + turn) % BUCKETS) {
             let digest = theirs.get(bucket).copied().unwrap_or(0);
-            if digest == self.roster.parts(scope)[bucket] {
+            if digest == self.roster.digests(scope)[bucket] {
                 continue;
             }
             if holdings.len() >= HOLDINGS || bytes >= ANSWER_BYTES {

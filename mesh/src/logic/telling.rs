@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use volvox_protocol::time::Timestamp;
 
+use super::rumours::Budget;
 use super::{Delivery, Effect, Member, Standing, is_coordinator, own_certificate};
 use crate::identity::{MemberId, Notary};
 use crate::message::{DATAGRAM_BYTES, Message};
@@ -199,18 +200,16 @@ impl<N: Notary> Member<N> {
         for to in listeners {
             let own_only = !watched.contains(&to);
             let place = self.links[&to].place(class);
+            // Looked at before the pieces are: when much is new, that is work for nothing.
+            if place < self.log(class).end() && !self.budget(class).is_open(now) {
+                read_by_all = read_by_all.min(place);
+                finished = false;
+                continue;
+            }
             let (items, place, size) = self.pieces(class, to, own_only, place);
             if !items.is_empty() {
-                let budget = match class {
-                    Class::Urgent => &mut self.urgent_budget,
-                    Class::Gossip => &mut self.gossip_budget,
-                };
-                if !budget.take(now, size) {
-                    read_by_all = read_by_all.min(self.links[&to].place(class));
-                    finished = false;
-                    continue;
-                }
-                self.send_items(to, items);
+                self.budget(class).take(now, size);
+                self.send_items(to, items, class);
             }
             finished &= place == self.log(class).end();
             read_by_all = read_by_all.min(place);
@@ -258,10 +257,11 @@ impl<N: Notary> Member<N> {
         (items, place, size)
     }
 
-    /// Sends news in as few packets as hold it.
-    pub(super) fn send_items(&mut self, to: MemberId, items: Vec<Item>) {
+    /// Sends news in as few packets as hold it. Who is there is told by stream: it is said rarely,
+    /// and an accusation that is lost on its way to the accused is one that it cannot answer.
+    fn send_items(&mut self, to: MemberId, items: Vec<Item>, class: Class) {
         let total: usize = items.iter().map(Item::size).sum();
-        let (most, delivery) = if total > ITEMS_BYTES * DATAGRAMS {
+        let (most, delivery) = if class == Class::Urgent || total > ITEMS_BYTES * DATAGRAMS {
             (STREAM_BYTES, Delivery::Stream)
         } else {
             (ITEMS_BYTES, Delivery::Datagram)
@@ -292,6 +292,13 @@ impl<N: Notary> Member<N> {
                 let card = self.roster.version(accusation.subject, Topic::Card);
                 card == Some(accusation.card)
             }
+        }
+    }
+
+    fn budget(&mut self, class: Class) -> &mut Budget {
+        match class {
+            Class::Urgent => &mut self.urgent_budget,
+            Class::Gossip => &mut self.gossip_budget,
         }
     }
 

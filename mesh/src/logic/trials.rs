@@ -45,6 +45,8 @@ pub(super) struct Trial {
     vouched: bool,
     /// The lot was drawn.
     drawn: bool,
+    /// How far our own lateness may still put it off.
+    spare: Duration,
 }
 
 /// What speaks against somebody.
@@ -150,7 +152,7 @@ impl<N: Notary> Member<N> {
         self.answer_charges(now);
         if let Some(card) = self.roster.record(self.me.member, Topic::Card).cloned() {
             let message = Message::Gossip { items: vec![Item::Record(card)] };
-            self.send(from, message, Delivery::Datagram);
+            self.send(from, message, Delivery::Stream);
         }
     }
 
@@ -189,6 +191,7 @@ impl<N: Notary> Member<N> {
             // One that is not kept would be counted, and passed on, whenever it is heard again.
             return;
         }
+        let spare = self.profile.trial_longest;
         let trial = self.trials.entry(subject).or_insert_with(|| Trial {
             accusations: Vec::new(),
             charges: Charges { accusers: 0, ours: false, coordinator: false },
@@ -196,6 +199,7 @@ impl<N: Notary> Member<N> {
             due: Timestamp::NEVER,
             vouched: false,
             drawn: false,
+            spare,
         });
         trial.charges.accusers += 1;
         trial.charges.ours |= from.is_none();
@@ -273,7 +277,9 @@ impl<N: Notary> Member<N> {
 
     pub(super) fn postpone_trials(&mut self, late: Duration) {
         for trial in self.trials.values_mut() {
-            trial.due = trial.due + late;
+            let put_off = late.min(trial.spare);
+            trial.spare -= put_off;
+            trial.due = trial.due + put_off;
         }
         self.timers.trials =
             self.trials.values().map(|trial| trial.due).min().unwrap_or(Timestamp::NEVER);

@@ -1,0 +1,235 @@
+//! Meshes of ten to ten thousand members, simulated: one coordinator, cells, the profile `lan`.
+//!
+//! The parts run on two threads, the long ones first, and say on stderr how far they are; the tables
+//! come in order at the end.
+
+mod measures;
+
+use std::fmt::Write as _;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use volvox_bench::figures::{Figures, percentile};
+
+use self::measures::{FalseAlarms, SECOND};
+
+/// How many die in one mesh.
+const VICTIMS: usize = 20;
+/// How many cells change their load, one after another.
+const CHANGES: usize = 100;
+const HOUR: Duration = Duration::from_secs(3_600);
+/// What a starved member is like: it stands still for so long, then runs for so long, and so on.
+const STARVED: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(1_500));
+/// Longer than the mesh waits for anybody.
+const STOPPED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
+
+/// What one part found: text to be read, and figures.
+#[derive(Default)]
+struct Found {
+    text: String,
+    figures: Vec<(String, f64, &'static str)>,
+    false_alarms: FalseAlarms,
+}
+
+impl Found {
+    fn line(&mut self, what: &str, value: &str) {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.text, "  {what:<58} {value}");
+    }
+}
+
+type Part = (String, Box<dyn Fn() -> anyhow::Result<Found> + Send + Sync>);
+
+#[expect(clippy::print_stdout, reason = "printing figures is what a benchmark is for")]
+pub(crate) fn run(figures: &mut Figures) -> anyhow::Result<()> {
+    let parts = parts();
+    let mut all = side_by_side(&parts)?;
+    println!("--- the mesh, simulated (real members; network, clock and signatures simulated)");
+    // The day came in two halves.
+    let day = "mesh.false_alarms.1000x24h.loss5";
+    match (&all[1], &all[2]) {
+        (Ok(first), Ok(second)) => {
+            let sum = first.false_alarms.all + second.false_alarms.all;
+            figures.note(day, sum as f64, "in 24,000 member-hours");
+        }
+        (Err(_), _) | (_, Err(_)) => figures.missing(day, "", "a half of the day failed"),
+    }
+    // From small to large. A part that fails takes no other with it.
+    all.rotate_left(1);
+    let mut failed = Vec::new();
+    for ((what, _), found) in parts[1..].iter().chain(&parts[..1]).zip(all) {
+        match found {
+            Ok(found) => {
+                println!("{what}\n{}", found.text);
+                for (name, value, unit) in found.figures {
+                    figures.note(&name, value, unit);
+                }
+            }
+            Err(error) => failed.push(format!("{error:#}")),
+        }
+    }
+    if !failed.is_empty() {
+        println!("could not be measured: {}", failed.join("; "));
+    }
+    Ok(())
+}
+
+fn parts() -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    let name = "10,000 members, beginning within 60 s".to_owned();
+    parts.push((name, Box::new(|| large(10_000, SECOND * 60, 10))));
+    for seed in [1, 2] {
+        let name = format!("half a day of 1,000 members at 5 % loss, seed {seed}");
+        parts.push((name, Box::new(move || half_day(seed))));
+    }
+    let name = "1,000 members, beginning within 10 s".to_owned();
+    parts.push((name, Box::new(|| large(1_000, SECOND * 10, 20))));
+    parts
+        .push(("false alarms among 1,000 members, half an hour each".to_owned(), Box::new(alarms)));
+    parts.push(("10, 50 and 200 members, and a leaf".to_owned(), Box::new(small)));
+    parts
+}
+
+/// Runs the parts on two threads; what they found, in order.
+#[expect(clippy::print_stderr, reason = "long work says how far it is")]
+fn side_by_side(parts: &[Part]) -> anyhow::Result<Vec<anyhow::Result<Found>>> {
+    let next = Mutex::new(0..parts.len());
+    let found = Mutex::new(Vec::new());
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(nth) = next.lock().ok().and_then(|mut next| next.next()) {
+                    let (what, part) = &parts[nth];
+                    eprintln!("mesh: {:>4} s: {what}", start.elapsed().as_secs());
+                    let outcome = part().with_context(|| what.clone());
+                    eprintln!("mesh: {:>4} s: done: {what}", start.elapsed().as_secs());
+                    if let Ok(mut found) = found.lock() {
+                        found.push((nth, outcome));
+                    }
+                }
+            });
+        }
+    });
+    let mut found = found.into_inner().ok().context("a part panicked")?;
+    found.sort_by_key(|(nth, _)| *nth);
+    Ok(found.into_iter().map(|(_, outcome)| outcome).collect())
+}
+
+#[expect(clippy::print_stderr, reason = "long work says how far it is")]
+fn progress(what: String) -> impl Fn(u32) {
+    move |percent| eprintln!("mesh:         {what}: {percent} %")
+}
+
+/// All there is to say of a large mesh.
+fn large(members: usize, spread: Duration, busy_seconds: u32) -> anyhow::Result<Found> {
+    let mut found = Found::default();
+    let step = progress(format!("{members} members"));
+    let (mut fleet, took) = measures::joined(1, members, spread)?;
+    found.line("all know all, after the last start", &seconds(took));
+    step(30);
+    if members <= 1_000 {
+        let took = measures::settle(&mut fleet)?;
+        found.line("and all infos and loads, after that", &seconds(took));
+    } else {
+        // What all cells said at their start takes its time within everybody's budget of bytes.
+        fleet.run_for(SECOND * 40);
+    }
+    step(50);
+    let count = if members <= 1_000 { CHANGES } else { 20 };
+    let changes = measures::load_changes(&mut fleet, members, count)?;
+    for (whom, times) in
+        [("the coordinator", &changes.coordinator_ms), ("99 % of all", &changes.most_ms)]
+    {
+        let [p50, p99] = [50, 99].map(|part| percentile(times, part));
+        let value = format!("p50 {p50:.1} ms, p99 {p99:.1} ms ({count} changes)");
+        found.line(&format!("a load change reaches {whom}"), &value);
+    }
+    let idle = measures::idle(&mut fleet, members);
+    found.line("bytes sent each second by a member, idle", &format!("{:.0}", idle.mean));
+    found.line("  by the coordinator", &format!("{:.0}", idle.coordinator));
+    found.figures.push((format!("mesh.idle.{members}.bytes_per_s"), idle.mean, "bytes/s"));
+    step(60);
+    let busy = measures::busy(&mut fleet, members, busy_seconds);
+    found.line("every cell changing once a second", &format!("{:.0}", busy.mean));
+    found.line("  by the coordinator", &format!("{:.0}", busy.coordinator));
+    found.figures.push((format!("mesh.busy.{members}.bytes_per_s"), busy.mean, "bytes/s"));
+    step(80);
+    let times = measures::deaths(&mut fleet, members, VICTIMS)?;
+    let p90 = detection(&mut found, members, &times);
+    found.figures.push((format!("mesh.detect.{members}.s"), p90, "s"));
+    let false_alarms = fleet.alarms.iter().filter(|alarm| alarm.is_false).count();
+    found.line("false alarms during all of this", &false_alarms.to_string());
+    found.line("events simulated", &fleet.events.to_string());
+    Ok(found)
+}
+
+/// A line on how soon deaths were known; the 90th percentile.
+fn detection(found: &mut Found, members: usize, times: &[f64]) -> f64 {
+    let [least, p50, p90, most] = [0, 50, 90, 100].map(|part| percentile(times, part));
+    let value = format!("{least:.2} / {p50:.2} / {p90:.2} / {most:.2} s ({} deaths)", times.len());
+    let what = format!("{members}: a death is known, min / median / p90 / max");
+    found.line(&what, &value);
+    p90
+}
+
+fn half_day(seed: u64) -> anyhow::Result<Found> {
+    let mut found = Found::default();
+    let (mut fleet, _) = measures::joined(seed, 1_000, SECOND * 10)?;
+    measures::settle(&mut fleet)?;
+    let step = progress(format!("half a day, seed {seed}"));
+    let alarms = measures::quiet_time(&mut fleet, 1_000, 5, HOUR * 12, step);
+    false_line(&mut found, "in 12 hours", alarms);
+    found.false_alarms = alarms;
+    Ok(found)
+}
+
+fn alarms() -> anyhow::Result<Found> {
+    let mut found = Found::default();
+    let (mut fleet, _) = measures::joined(3, 1_000, SECOND * 10)?;
+    measures::settle(&mut fleet)?;
+    let step = progress("false alarms".to_owned());
+    for loss in [0, 5, 20] {
+        let alarms = measures::quiet_time(&mut fleet, 1_000, loss, HOUR / 2, |_| {});
+        false_line(&mut found, &format!("{loss} % loss"), alarms);
+        step(25 + loss * 2);
+    }
+    for (what, pause) in [("starved", STARVED), ("stopped", STOPPED)] {
+        let alarms = measures::starved_time(&mut fleet, 1_000, pause, HOUR / 2);
+        let what = format!("a tenth {what}, {:?} to {:?} at a time", pause.0, pause.1);
+        false_line(&mut found, &what, alarms);
+    }
+    Ok(found)
+}
+
+fn false_line(found: &mut Found, what: &str, alarms: FalseAlarms) {
+    let FalseAlarms { all, coordinators, of_healthy, member_hours } = alarms;
+    let rate = all as f64 / member_hours;
+    let value = format!(
+        "{rate:.5} for each member-hour: {all} findings, {coordinators} the coordinator's, \
+         {of_healthy} of members that were well"
+    );
+    found.line(what, &value);
+}
+
+fn small() -> anyhow::Result<Found> {
+    let mut found = Found::default();
+    for members in [10, 50, 200] {
+        let mut times = Vec::new();
+        // A small mesh has few to lose, so there are several.
+        for seed in 0..10 {
+            let (mut fleet, _) = measures::joined(seed, members, SECOND)?;
+            fleet.run_for(SECOND * 10);
+            times.extend(measures::deaths(&mut fleet, members, 2)?);
+        }
+        detection(&mut found, members, &times);
+    }
+    let bits = measures::leaf_bits(50);
+    found.line("a metered leaf, idle, both ways: bits each second", &format!("{bits:.0}"));
+    Ok(found)
+}
+
+fn seconds(span: Duration) -> String {
+    format!("{:.2} s", span.as_secs_f64())
+}
