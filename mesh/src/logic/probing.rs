@@ -384,7 +384,10 @@ impl<N: Notary> Member<N> {
         if self.expected == Timestamp::NEVER || late <= self.profile.probe_step {
             return;
         }
-        self.worse();
+        // The later, the less: a pause of a second is not made good by one answer.
+        let steps = late.as_millis() / (2 * self.profile.probe_step).as_millis().max(1);
+        let steps = u32::try_from(steps).unwrap_or(ILL).max(1);
+        self.health = self.health.saturating_add(steps).min(ILL);
         for probe in self.probes.values_mut() {
             let put_off = late.min(probe.spare);
             probe.spare -= put_off;
