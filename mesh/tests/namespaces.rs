@@ -2,6 +2,7 @@
 //! killed, stopped, cut off, moved, and lose packets. Needs root and the program `ip`.
 //!
 //! Most of the time goes by in waiting, so scenarios that wait for long share a test.
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod namespaces {
     pub(crate) mod network;
