@@ -93,7 +93,7 @@ pub enum MeshError {
 /// What is heard in the mesh.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MeshEvent {
-    /// A member is there: new, again, or in a new life.
+    /// A member is there: new, again, in a new life, or at another address.
     Present {
         /// Who.
         holder: Arc<Holder>,

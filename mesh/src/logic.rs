@@ -169,7 +169,7 @@ pub enum Effect {
         /// With whom.
         peer: MemberId,
     },
-    /// A member is there: new, again, or with a new life.
+    /// A member is there: new, again, with a new life, or at another address.
     Present {
         /// Who.
         holder: Arc<Holder>,

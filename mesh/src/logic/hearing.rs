@@ -136,6 +136,7 @@ impl<N: Notary> Member<N> {
         let Some(card) = record.card().copied() else { return };
         let before = self.roster.standing(member);
         let last = self.roster.version(member, Topic::Card).unwrap_or_default();
+        let last_address = self.roster.get(member).and_then(|s| s.card()).map(|card| card.address);
         self.clear_charges(member);
         self.missing_since.remove(&member);
         if let Some(forgotten) = self.forgotten.remove(&member) {
@@ -154,8 +155,9 @@ impl<N: Notary> Member<N> {
         } else {
             self.roster.set_standing(member, Standing::Present);
             let generation = record.version.generation;
-            if before != Standing::Present || generation != last.generation {
-                let address = card.address;
+            let address = card.address;
+            let is_elsewhere = last_address != Some(address);
+            if before != Standing::Present || generation != last.generation || is_elsewhere {
                 self.out.push(Effect::Present { holder, generation, address });
             }
         }

@@ -257,6 +257,11 @@ impl<N: Notary> Member<N> {
         self.place_on_rings(subject, false);
         self.missing_since.insert(subject, now);
         self.timers.links = now;
+        if self.links.get(&subject).is_some_and(|link| link.open) {
+            // Nobody is at its other end. As long as it stands, nobody dials: and who starts again
+            // at the same address cannot tell us that the old connection is void.
+            self.out.push(Effect::Close { peer: subject });
+        }
         if let Some(holder) = self.roster.get(subject).and_then(|s| s.holder().cloned()) {
             self.out.push(Effect::Missing { holder, left: false });
         }
