@@ -64,8 +64,10 @@ const PROTOCOL_DEPENDENCIES: [&str; 7] =
     ["postcard", "proptest", "serde", "serde_json", "serde_path_to_error", "smol_str", "thiserror"];
 
 /// Files of test code that may sleep, because they wait for something outside of our process.
-const MAY_SLEEP: [(&str, &str); 1] =
-    [("tests/src/wait.rs", "polls another process until a deadline")];
+const MAY_SLEEP: [(&str, &str); 2] = [
+    ("tests/src/wait.rs", "polls another process until a deadline"),
+    ("mesh/tests/stage/mod.rs", "polls members until a deadline"),
+];
 
 const MAX_LINES: usize = 800;
 

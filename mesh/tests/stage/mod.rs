@@ -1,6 +1,7 @@
 //! What tests with real members share: a cluster with its authority in a temporary folder, members
 //! with runtimes of their own (so that one can be killed without a word), and waiting.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::future::Future;
 use std::net::SocketAddr;
