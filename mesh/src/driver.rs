@@ -22,7 +22,7 @@ use volvox_protocol::time::Timestamp;
 
 pub use self::joining::{JoinError, enrolment, join};
 use self::memory::Memory;
-use crate::identity::{CertificateError, Holder, MemberId};
+use crate::identity::{CertificateError, Holder, Kind, MemberId};
 use crate::logic::{self, Birth, Effect, Input, Member, Refused, Standing};
 use crate::message::Message;
 use crate::profile::Profile;
@@ -40,8 +40,10 @@ use crate::transport::{
 const HAPPENINGS: usize = 4_096;
 /// Orders of the caller that wait.
 const ORDERS: usize = 1_024;
-/// Events that a subscriber may be behind before it misses some, and is told so.
-const EVENTS: usize = 16_384;
+/// Events that a subscriber may be behind before it misses some, and is told so. The room for them is
+/// taken at once, and a cell need not hear of everybody.
+const EVENTS_OF_COORDINATOR: usize = 16_384;
+const EVENTS_OF_CELL: usize = 512;
 /// The time that a goodbye has to leave the machine.
 const GOODBYE: Duration = Duration::from_millis(100);
 /// How often our own address is looked at.
@@ -219,7 +221,10 @@ impl Mesh {
         let time = Time { began: Instant::now(), at: clock() };
         let member = Member::new(time.now(), credentials.notary(), birth);
         let (orders, inbox) = mpsc::channel(ORDERS);
-        let (events, _) = broadcast::channel(EVENTS);
+        let (events, _) = broadcast::channel(match me.kind {
+            Kind::Coordinator => EVENTS_OF_COORDINATOR,
+            Kind::Cell => EVENTS_OF_CELL,
+        });
         let mesh = Mesh { orders, events: events.clone(), transport: transport.clone(), me };
         let driver = Driver {
             time,
@@ -585,8 +590,8 @@ impl Driver {
 
 fn settings(config: &Config, me: &Holder) -> Settings {
     let settings = match me.kind {
-        crate::identity::Kind::Cell => Settings::cell(config.listen),
-        crate::identity::Kind::Coordinator => Settings::coordinator(config.listen),
+        Kind::Cell => Settings::cell(config.listen),
+        Kind::Coordinator => Settings::coordinator(config.listen),
     };
     if config.profile.leaf {
         // Who watches a leaf asks it often enough to keep the way open.

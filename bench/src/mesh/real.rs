@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const WATCH: Duration = Duration::from_secs(20);
 /// How long a leaf is watched: it speaks seldom.
 const WATCH_LEAF: Duration = Duration::from_secs(120);
+/// How long it takes until news is no news any more.
+const QUIET: Duration = Duration::from_secs(5);
 const IP_AND_UDP: u64 = 28;
 
 /// Measures what needs real endpoints.
@@ -187,6 +189,10 @@ impl Fleet {
             let cell = &self.meshes[1 + nth % (self.meshes.len() - 1)];
             // Members that all hear it are counted for some of them only: it takes seconds.
             let listeners = if nth % 20 == 0 { self.meshes.len() } else { 1 };
+            if listeners > 1 {
+                // What was said before is still on its way, within everybody's budget of bytes.
+                self.runtime.block_on(async { tokio::time::sleep(QUIET).await });
+            }
             // The cell itself hears nothing of its own load.
             let others = self.meshes[..listeners].iter().filter(|m| m.me() != cell.me());
             let mut subscriptions: Vec<_> = others.map(Mesh::subscribe).collect();
