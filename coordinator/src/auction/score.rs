@@ -19,8 +19,8 @@ use super::settings::Settings;
 /// A whole cell, as a fraction.
 pub const ONE: u64 = 1 << FRACTION_BITS;
 const FRACTION_BITS: u32 = 20;
-/// Bits of the hash that settles ties, below the cost in a key.
-const TIE_BITS: u32 = 20;
+/// Bits of the hash that settles ties, below the cost in a key: its highest.
+pub const TIE_BITS: u32 = 20;
 /// The highest cost; what would be above it is equally bad.
 const MOST: u64 = (1 << (64 - TIE_BITS)) - 2;
 /// The key of a cell that cannot take the work: above that of any that can.
@@ -44,6 +44,11 @@ impl From<&Requirements> for Needs {
 }
 
 impl Needs {
+    /// Whether these are no more than those, of everything.
+    pub fn within(self, others: Needs) -> bool {
+        self.memory_mb <= others.memory_mb && self.disk_mb <= others.disk_mb
+    }
+
     /// The needs to weigh by: rounded down to three binary digits. Work that is nearly equal then
     /// shares one index of cells, however many different sizes there are. Whether it fits is
     /// decided by the needs themselves.
