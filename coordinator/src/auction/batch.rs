@@ -3,8 +3,8 @@
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use volvox_protocol::id::{DefinitionId, ProcessGuid, TaskGuid};

@@ -248,6 +248,8 @@ impl Rounds {
         }
         for task in back.tasks {
             if !self.parked.has_task(&task.task_guid) && !self.fresh.has_task(&task.task_guid) {
+                // To the BBS each word about a task is a try. Of this one it hears when it asks again.
+                self.told.insert(Name::Task(task.task_guid.clone()), Arc::from("refused"));
                 lost += self.fresh.add_task_up_to(MOST_WORK - self.parked.len(), task);
             }
         }
@@ -458,8 +460,9 @@ impl Rounds {
         let mut last: Option<(&PlacementError, Arc<str>)> = None;
         for failure in &round.outcome().failures {
             let known = last.take().filter(|(error, _)| **error == failure.error);
-            let (_, reason) = last
-                .insert(known.unwrap_or_else(|| (&failure.error, failure.error.to_string().into())));
+            let (_, reason) = last.insert(
+                known.unwrap_or_else(|| (&failure.error, failure.error.to_string().into())),
+            );
             let name = match failure.work {
                 Work::Lrp { start, index } => {
                     indices[start as usize].push(index);
@@ -479,7 +482,7 @@ impl Rounds {
                 Work::Task(task) => {
                     let task = tasks[task as usize];
                     let name = Name::Task(task.task_guid.clone());
-                    if !before.contains_key(&name) {
+                    if !before.contains_key(&name) && !self.told.contains_key(&name) {
                         unplaced.push(Unplaced::Task(task.task_guid.clone(), Arc::clone(reason)));
                     }
                     self.parked.add_task(task.clone());

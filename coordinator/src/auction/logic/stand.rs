@@ -20,6 +20,8 @@ pub(super) const TASK: u32 = u32::MAX;
 const NOWHERE: u32 = u32::MAX;
 /// Needs that are remembered as hopeless, for each class of work.
 const MOST_HOPELESS: usize = 16;
+/// Seats for which room is made when the first is noted.
+const MOST_AT_ONCE: usize = 64;
 /// Indices that may leave their preferred zone.
 const MAY_LEAVE: u32 = 2;
 
@@ -73,8 +75,16 @@ struct Process {
     left: usize,
     /// Seats and how many are there, by seat.
     seats: Vec<(u32, u32)>,
-    /// Zones and how many are there, by zone; those without any are not named.
-    zones: Vec<(u32, u32)>,
+    zones: ZoneCounts,
+}
+
+/// How many instances of a process are in each zone. Few fleets have more than four zones: the
+/// others cost a second look into memory.
+#[derive(Default)]
+struct ZoneCounts {
+    first: [u32; 4],
+    /// By zone; those without any are not named.
+    others: Vec<(u32, u32)>,
 }
 
 /// The last answer to what is free: full fleets refuse much, one after the other.
@@ -208,7 +218,8 @@ impl<'a> Stand<'a> {
     /// instance is as good as gone; on one that takes no work it serves its zone.
     pub(super) fn process(&mut self, guid: &ProcessGuid, residents: &impl Residents) -> u32 {
         let hash = stable_hash(0, guid.as_str());
-        let mut process = Process { hash, left: 0, seats: Vec::new(), zones: Vec::new() };
+        let mut process =
+            Process { hash, left: 0, seats: Vec::new(), zones: ZoneCounts::default() };
         residents.each(guid, &mut |cell| {
             let Some(place) = self.fleet.find(cell) else { return };
             if self.fleet.cells()[place].standing != Standing::Evacuating {
@@ -401,9 +412,7 @@ impl<'a> Stand<'a> {
         let judged = tried.map(|(_, kind)| class.kinds[kind as usize]);
         match judged.max_by_key(|verdict| reached(*verdict)) {
             None => PlacementError::NoCells,
-            Some(Err(nearest)) => {
-                PlacementError::Incompatible(nearest, Arc::clone(&class.tags))
-            }
+            Some(Err(nearest)) => PlacementError::Incompatible(nearest, Arc::clone(&class.tags)),
             Some(Ok(())) => PlacementError::Insufficient(self.short(claim, only)),
         }
     }
@@ -497,20 +506,44 @@ pub(in crate::auction) enum Preferred {
 
 impl Process {
     fn add(&mut self, seat: u32, zone: u32) {
-        for (list, what) in [(&mut self.seats, seat), (&mut self.zones, zone)] {
-            if what == NOWHERE {
-                continue;
-            }
-            match list.binary_search_by_key(&what, |(known, _)| *known) {
-                Ok(at) => list[at].1 += 1,
-                Err(at) => list.insert(at, (what, 1)),
+        self.zones.add(zone);
+        if seat == NOWHERE {
+            return;
+        }
+        match self.seats.binary_search_by_key(&seat, |(known, _)| *known) {
+            Ok(at) => self.seats[at].1 += 1,
+            Err(at) => {
+                if self.seats.is_empty() {
+                    self.seats.reserve_exact(self.left.min(MOST_AT_ONCE));
+                }
+                self.seats.insert(at, (seat, 1));
             }
         }
     }
 
     fn in_zone(&self, zone: u32) -> u32 {
-        let found = self.zones.binary_search_by_key(&zone, |(known, _)| *known);
-        found.map_or(0, |at| self.zones[at].1)
+        self.zones.count(zone)
+    }
+}
+
+impl ZoneCounts {
+    fn add(&mut self, zone: u32) {
+        if let Some(count) = self.first.get_mut(zone as usize) {
+            *count += 1;
+            return;
+        }
+        match self.others.binary_search_by_key(&zone, |(known, _)| *known) {
+            Ok(at) => self.others[at].1 += 1,
+            Err(at) => self.others.insert(at, (zone, 1)),
+        }
+    }
+
+    fn count(&self, zone: u32) -> u32 {
+        if let Some(count) = self.first.get(zone as usize) {
+            return *count;
+        }
+        let found = self.others.binary_search_by_key(&zone, |(known, _)| *known);
+        found.map_or(0, |at| self.others[at].1)
     }
 }
 

@@ -1,6 +1,8 @@
 //! The rounds as a state machine: each input, and what must hold in every order of them.
 
 mod properties;
+mod storms;
+mod trust;
 
 use super::*;
 use crate::auction::logic::tests::{capacity, cell, lrp, needs, process, task};
