@@ -208,7 +208,7 @@ fn full_fleet(figures: &mut Figures) -> anyhow::Result<String> {
     let loads = 100_000;
     for nth in 0..loads {
         let cell = &cells[1 + nth % (cells.len() - 1)];
-        rounds.cell_load(load(&full(cell, 1 + (nth % 60) as u32), 2 + nth as u64));
+        rounds.cell_load(load(&full(cell, 1 + u32::try_from(nth % 60)?), 2 + nth as u64));
         rounds.pass(now);
         anyhow::ensure!(!rounds.is_due(now), "too little for anybody");
     }

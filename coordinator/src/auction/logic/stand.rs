@@ -8,20 +8,17 @@ use volvox_protocol::id::ProcessGuid;
 use volvox_protocol::request::Requirements;
 
 use super::Residents;
+use super::group::Group;
+use super::process::{NOWHERE, Process, ZoneCounts, is_among};
 use crate::auction::filter::{Mismatch, PlacementError, Short, judge};
 use crate::auction::fleet::{Fleet, Standing, number};
-use crate::auction::index::Tournament;
 use crate::auction::score::{NEVER, Needs, Room, TIE_BITS};
 use crate::auction::settings::{Settings, ZonePolicy, stable_hash};
 
 /// The process of a task.
 pub(super) const TASK: u32 = u32::MAX;
-/// The seat of a cell that takes no part.
-const NOWHERE: u32 = u32::MAX;
 /// Needs that are remembered as hopeless, for each class of work.
 const MOST_HOPELESS: usize = 16;
-/// Seats for which room is made when the first is noted.
-const MOST_AT_ONCE: usize = 64;
 /// Indices that may leave their preferred zone.
 const MAY_LEAVE: u32 = 2;
 
@@ -40,18 +37,6 @@ pub(in crate::auction) struct Claim {
     pub(in crate::auction) weighed: Needs,
 }
 
-/// Cells of one zone and one kind: to any filter they are the same.
-struct Group {
-    zone: u32,
-    kind: u32,
-    /// Their seats.
-    first: usize,
-    len: usize,
-    index: Tournament,
-    /// What the keys in the index were worked out for.
-    weighed: Option<Needs>,
-}
-
 /// What work wants of a cell beside room.
 struct Class {
     /// What each kind lacks.
@@ -65,26 +50,6 @@ struct Class {
     /// Needs for which no cell of all these had room. As a round goes on there is only less: who
     /// wants as much or more need not look.
     hopeless: Vec<Needs>,
-}
-
-/// Where the instances of a process are.
-struct Process {
-    hash: u64,
-    /// Pieces of work that are still to come. Where the last one goes need not be remembered, and
-    /// half of all processes have one instance.
-    left: usize,
-    /// Seats and how many are there, by seat.
-    seats: Vec<(u32, u32)>,
-    zones: ZoneCounts,
-}
-
-/// How many instances of a process are in each zone. Few fleets have more than four zones: the
-/// others cost a second look into memory.
-#[derive(Default)]
-struct ZoneCounts {
-    first: [u32; 4],
-    /// By zone; those without any are not named.
-    others: Vec<(u32, u32)>,
 }
 
 /// The last answer to what is free: full fleets refuse much, one after the other.
@@ -174,16 +139,12 @@ impl<'a> Stand<'a> {
             if let Some(group) = stand.groups.last_mut().filter(same) {
                 group.len += 1;
             } else {
-                let index = Tournament::new(0);
-                stand.groups.push(Group { zone, kind, first: seat, len: 1, index, weighed: None });
+                stand.groups.push(Group::new(zone, kind, seat));
             }
             stand.seats[place as usize] = number(seat);
             stand.group_of.push(number(stand.groups.len() - 1));
             stand.rooms.push(room);
             stand.cells.push(place);
-        }
-        for group in &mut stand.groups {
-            group.index = Tournament::new(group.len);
         }
         stand
     }
@@ -288,9 +249,7 @@ impl<'a> Stand<'a> {
         self.starting += 1;
         self.placed += 1;
         let group = &mut self.groups[self.group_of[place] as usize];
-        if let Some(weighed) = group.weighed {
-            group.index.set(place - group.first, self.rooms[place].key(weighed, self.settings));
-        }
+        group.change(place);
         if let Some(process) = self.processes.get_mut(claim.process as usize) {
             process.left = process.left.saturating_sub(1);
             if process.left > 0 {
@@ -385,18 +344,15 @@ impl<'a> Stand<'a> {
     /// below that of the best so far.
     fn cheapest(&mut self, group: u32, claim: &Claim, best: &mut (u64, u32)) {
         let group = &mut self.groups[group as usize];
-        if group.weighed != Some(claim.weighed) {
-            let rooms = &self.rooms[group.first..group.first + group.len];
-            group.index.fill(rooms.iter().map(|room| room.key(claim.weighed, self.settings)));
-            group.weighed = Some(claim.weighed);
-        }
+        let first = group.first;
+        let keys = group.keys(claim.weighed, &self.rooms, self.settings);
         let taken = self.processes.get(claim.process as usize).map_or(&[][..], |it| &it.seats);
         let accept = |leaf: usize| {
-            let seat = group.first + leaf;
+            let seat = first + leaf;
             self.rooms[seat].fits(claim.needs) && !is_among(taken, seat)
         };
-        if let Some((key, leaf)) = group.index.best(best.0, accept) {
-            *best = (key, number(group.first + leaf));
+        if let Some((key, leaf)) = keys.best(best.0, accept) {
+            *best = (key, number(first + leaf));
         }
     }
 
@@ -502,53 +458,6 @@ pub(in crate::auction) enum Preferred {
     First(Option<u32>),
     /// This one and no other.
     Only(Option<u32>),
-}
-
-impl Process {
-    fn add(&mut self, seat: u32, zone: u32) {
-        self.zones.add(zone);
-        if seat == NOWHERE {
-            return;
-        }
-        match self.seats.binary_search_by_key(&seat, |(known, _)| *known) {
-            Ok(at) => self.seats[at].1 += 1,
-            Err(at) => {
-                if self.seats.is_empty() {
-                    self.seats.reserve_exact(self.left.min(MOST_AT_ONCE));
-                }
-                self.seats.insert(at, (seat, 1));
-            }
-        }
-    }
-
-    fn in_zone(&self, zone: u32) -> u32 {
-        self.zones.count(zone)
-    }
-}
-
-impl ZoneCounts {
-    fn add(&mut self, zone: u32) {
-        if let Some(count) = self.first.get_mut(zone as usize) {
-            *count += 1;
-            return;
-        }
-        match self.others.binary_search_by_key(&zone, |(known, _)| *known) {
-            Ok(at) => self.others[at].1 += 1,
-            Err(at) => self.others.insert(at, (zone, 1)),
-        }
-    }
-
-    fn count(&self, zone: u32) -> u32 {
-        if let Some(count) = self.first.get(zone as usize) {
-            return *count;
-        }
-        let found = self.others.binary_search_by_key(&zone, |(known, _)| *known);
-        found.map_or(0, |at| self.others[at].1)
-    }
-}
-
-fn is_among(taken: &[(u32, u32)], seat: usize) -> bool {
-    taken.binary_search_by_key(&number(seat), |(known, _)| *known).is_ok()
 }
 
 /// How far a cell came through the filter.

@@ -66,9 +66,10 @@ fn cells_that_are_unhealthy_or_evacuating_get_nothing() {
         let out = Cell { standing, ..cell("a", "z1", ROOM) };
         check(vec![out.clone(), used(cell("b", "z2", ROOM), 900, 0, 0)], &[("b", 5)], "b");
         // One that refused work is there, and has less than it said.
-        let expected = match standing {
-            Standing::Refused => "insufficient resources",
-            _ => "unable to communicate to compatible cells",
+        let expected = if standing == Standing::Refused {
+            "insufficient resources"
+        } else {
+            "unable to communicate to compatible cells"
         };
         check_error(vec![out], (*needs(1, 1)).clone(), expected);
     }
