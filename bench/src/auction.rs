@@ -1,19 +1,24 @@
 //! The auction: how fast it decides, how even the result is, and how both grow. The workload is the
 //! one that Diego's own scheduler was measured with, so the figures stand beside each other.
 
+mod diego;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use volvox_bench::figures::{Figures, percentile};
 use volvox_coordinator::auction::batch::{Batch, Work};
+use volvox_coordinator::auction::board::Board;
 use volvox_coordinator::auction::fleet::{Cell, Fleet, Standing};
 use volvox_coordinator::auction::logic::{Outcome, auction};
+use volvox_coordinator::auction::rounds::Rounds;
 use volvox_coordinator::auction::settings::Settings;
-use volvox_protocol::cell::{CellCapacity, CellInfo, RootfsProvider};
-use volvox_protocol::id::{CellId, Domain, ProcessGuid};
+use volvox_protocol::cell::{CellCapacity, CellInfo, CellLoad, RootfsProvider};
+use volvox_protocol::id::{CellId, DefinitionId, Domain, ProcessGuid, TaskGuid};
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::request::{LrpStart, Requirements};
+use volvox_protocol::time::Timestamp;
 
 const ZONES: usize = 3;
 const CELL: CellCapacity = CellCapacity { memory_mb: 65_536, disk_mb: 204_800, containers: 250 };
@@ -72,30 +77,157 @@ pub(crate) fn run(figures: &mut Figures) -> anyhow::Result<()> {
         let (cold_ms, outcome) = timed(&fleet, &batch, &());
         let even = evenness(&fleet, &batch, &outcome)?;
         let (fleet, residents) = settled(&fleet, &batch, &outcome);
+        let round_ms = whole_round(&empty_cells(cells)?, instances)?;
         let more = Batch::of(workload(43, MORE)?, Vec::new());
         let (warm_ms, warm) = timed(&fleet, &more, &residents);
         anyhow::ensure!(warm.placements.len() == MORE, "{} found no cell", warm.failures.len());
 
         let name = |what: &str| format!("auction.cold.{cells}x{instances}.{what}");
         figures.note(&name("ms"), cold_ms, "ms");
+        figures.note(&format!("auction.round.{cells}x{instances}.ms"), round_ms, "ms");
         figures.note(&name("per_s"), instances as f64 / cold_ms * 1e3, "1/s");
         figures.note(&name("memory_stddev_mb"), even.memory.3, "MB");
         figures.note(&name("max_same_lrp"), even.max_same_lrp as f64, "instances");
         figures.note(&name("zone_difference"), even.zone_difference as f64, "instances");
         figures.note(&format!("auction.warm.{cells}x{instances}.ms"), warm_ms, "ms");
-        rows.push((cells, instances, cold_ms, warm_ms, even));
+        rows.push(Row { cells, instances, cold_ms, round_ms, warm_ms, even });
     }
     println!("\n{}", table(&rows));
+    println!("{}", other_seeds(figures)?);
+    println!("{}", full_fleet(figures)?);
     Ok(())
 }
 
-fn table(rows: &[(usize, usize, f64, f64, Evenness)]) -> String {
+/// One line of the table.
+struct Row {
+    cells: usize,
+    instances: usize,
+    cold_ms: f64,
+    round_ms: f64,
+    warm_ms: f64,
+    even: Evenness,
+}
+
+/// A board on which everything is wanted and nothing runs.
+struct Everything;
+
+impl Board for Everything {
+    fn each_instance(&self, _: &ProcessGuid, _: &mut dyn FnMut(&DefinitionId, u32, &CellId)) {}
+
+    fn wants_lrp(&self, _: &ProcessGuid, _: &DefinitionId, _: u32) -> bool {
+        true
+    }
+
+    fn wants_task(&self, _: &TaskGuid) -> bool {
+        true
+    }
+}
+
+/// An auction that has heard of these cells.
+fn hears(cells: &[Cell]) -> Rounds {
+    let mut rounds = Rounds::new(Settings::default());
+    for cell in cells {
+        rounds.cell_info(Arc::clone(&cell.info));
+        rounds.cell_load(load(cell, 1));
+    }
+    rounds
+}
+
+fn load(cell: &Cell, version: u64) -> CellLoad {
+    CellLoad {
+        cell_id: cell.info.cell_id.clone(),
+        version,
+        free: cell.free,
+        starting_containers: 0,
+        evacuating: false,
+        healthy: true,
+        last_batch: 0,
+        digest: 0,
+    }
+}
+
+/// All that a round does: it takes the requests, asks the board, decides, writes each cell's batch
+/// and remembers.
+fn whole_round(cells: &[Cell], instances: usize) -> anyhow::Result<f64> {
+    let mut times = Vec::new();
+    for _ in 0..RUNS {
+        let mut rounds = hears(cells);
+        let starts = workload(42, instances)?;
+        let start = Instant::now();
+        rounds.request(starts, Vec::new());
+        let orders = rounds.think(Timestamp::from_secs(1), &Everything);
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+        anyhow::ensure!(orders.unplaced.is_empty(), "{} found no cell", orders.unplaced.len());
+    }
+    Ok(percentile(&times, 0))
+}
+
+/// Other workloads of the same kind, beside Diego's rule on the very same.
+fn other_seeds(figures: &mut Figures) -> anyhow::Result<String> {
+    let (cells, instances) = (100, 10_000);
+    let mut text = format!("memory stddev on {cells} cells, other seeds, ours / by Diego's rule:");
+    for seed in 1..=5 {
+        let fleet = empty_cells(cells)?;
+        let starts = workload(seed, instances)?;
+        let diego = spread(&diego::memory(&fleet, &starts)).3;
+        let batch = Batch::of(starts, Vec::new());
+        let outcome = auction(&Settings::default(), &Fleet::new(fleet.clone()), &batch, &());
+        let ours = evenness(&fleet, &batch, &outcome)?.memory.3;
+        figures.note(&format!("auction.seed_{seed}.memory_stddev_mb"), ours, "MB");
+        anyhow::ensure!(ours < diego, "seed {seed}: {ours} MB, by Diego's rule {diego} MB");
+        text += &format!("  {ours:.0} / {diego:.0}");
+    }
+    Ok(text)
+}
+
+/// What 100,000 pieces that have no place cost: to look at all of them, and to hear a load.
+fn full_fleet(figures: &mut Figures) -> anyhow::Result<String> {
+    let cells = empty_cells(1_000)?;
+    let full = |cell: &Cell, memory_mb| Cell {
+        free: CellCapacity { memory_mb, ..cell.free },
+        ..cell.clone()
+    };
+    let cells: Vec<Cell> = cells.iter().map(|cell| full(cell, 0)).collect();
+    let mut rounds = hears(&cells);
+    rounds.request(workload(42, 100_000)?, Vec::new());
+    let mut now = Timestamp::from_secs(1);
+    rounds.think(now, &Everything);
+    let mut times = Vec::new();
+    for version in 2..2 + RUNS as u64 {
+        // Enough for the smallest: somebody must look.
+        rounds.cell_load(load(&full(&cells[0], 64), 2 * version));
+        rounds.cell_load(load(&cells[0], 2 * version + 1));
+        now = rounds.wake_at().map_or(now, |at| at.max(now));
+        anyhow::ensure!(rounds.is_due(now) && rounds.waiting() == 100_000, "all of it waits");
+        let start = Instant::now();
+        rounds.think(now, &Everything);
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    let look_ms = percentile(&times, 0);
+    let start = Instant::now();
+    let loads = 100_000;
+    for nth in 0..loads {
+        let cell = &cells[1 + nth % (cells.len() - 1)];
+        rounds.cell_load(load(&full(cell, 1 + u32::try_from(nth % 60)?), 2 + nth as u64));
+        rounds.pass(now);
+        anyhow::ensure!(!rounds.is_due(now), "too little for anybody");
+    }
+    let load_us = start.elapsed().as_secs_f64() * 1e6 / loads as f64;
+    figures.note("auction.parked_100000.look_ms", look_ms, "ms");
+    figures.note("auction.parked_100000.load_us", load_us, "us");
+    Ok(format!(
+        "100,000 without a place: {look_ms:.0} ms to look at all, {load_us:.2} µs to hear a load"
+    ))
+}
+
+fn table(rows: &[Row]) -> String {
     let mut text = format!(
-        "{:>15} {:>9} {:>10} {:>7} {:>8}  {:<31} {:<9} {:>8} {:>5}  {}\n",
+        "{:>15} {:>9} {:>10} {:>7} {:>11} {:>8}  {:<31} {:<9} {:>8} {:>5}  {}\n",
         "cells × starts",
         "ms",
         "starts/s",
         "ns each",
+        "whole round",
         "100 more",
         "memory min/mean/max/stddev MB",
         "per cell",
@@ -103,7 +235,7 @@ fn table(rows: &[(usize, usize, f64, f64, Evenness)]) -> String {
         "zones",
         "Diego: time, stddev, per cell"
     );
-    for (cells, instances, cold_ms, warm_ms, even) in rows {
+    for Row { cells, instances, cold_ms, round_ms, warm_ms, even } in rows {
         let (min, mean, max, stddev) = even.memory;
         let diego = DIEGO.iter().find(|row| row.size == (*cells, *instances));
         let diego = diego.map_or("not measured".to_owned(), |diego| {
@@ -113,7 +245,7 @@ fn table(rows: &[(usize, usize, f64, f64, Evenness)]) -> String {
             format!("{times:.0} times longer, {spread:.0} MB ({wider:.1} times), {few}..{many}")
         });
         text += &format!(
-            "{:>15} {cold_ms:>9.2} {:>10.0} {:>7.0} {warm_ms:>8.2}  {:<31} {:<9} {:>8} {:>5}  {diego}\n",
+            "{:>15} {cold_ms:>9.2} {:>10.0} {:>7.0} {round_ms:>11.2} {warm_ms:>8.2}  {:<31} {:<9} {:>8} {:>5}  {diego}\n",
             format!("{cells} × {instances}"),
             *instances as f64 / cold_ms * 1e3,
             cold_ms * 1e6 / *instances as f64,
@@ -123,7 +255,8 @@ fn table(rows: &[(usize, usize, f64, f64, Evenness)]) -> String {
             even.zone_difference,
         );
     }
-    let warm = rows.iter().find(|row| (row.0, row.1) == (1_000, 50_000)).map_or(1.0, |row| row.3);
+    let warm = rows.iter().find(|row| (row.cells, row.instances) == (1_000, 50_000));
+    let warm = warm.map_or(1.0, |row| row.warm_ms);
     text + &format!(
         "100 more on 1,000 cells with 50,000: Diego takes {:.0} times longer ({DIEGO_WARM_MS} ms).\n",
         DIEGO_WARM_MS / warm
@@ -247,19 +380,11 @@ fn evenness(cells: &[Cell], batch: &Batch, outcome: &Outcome) -> anyhow::Result<
         *same.entry((start, placement.cell)).or_default() += 1;
         zones[start as usize][cell % ZONES] += 1;
     }
-    let mean = memory.iter().sum::<u64>() as f64 / cells.len() as f64;
-    let squares: f64 = memory.iter().map(|it| (*it as f64 - mean).powi(2)).sum();
     let difference = |zones: &[usize; ZONES]| {
         zones.iter().max().unwrap_or(&0) - zones.iter().min().unwrap_or(&0)
     };
-    let least = |all: &[u64]| all.iter().copied().min().unwrap_or(0);
     Ok(Evenness {
-        memory: (
-            least(&memory),
-            mean,
-            memory.iter().copied().max().unwrap_or(0),
-            (squares / cells.len() as f64).sqrt(),
-        ),
+        memory: spread(&memory),
         instances: (
             instances.iter().copied().min().unwrap_or(0),
             instances.iter().copied().max().unwrap_or(0),
@@ -267,6 +392,15 @@ fn evenness(cells: &[Cell], batch: &Batch, outcome: &Outcome) -> anyhow::Result<
         max_same_lrp: same.into_values().max().unwrap_or(0),
         zone_difference: zones.iter().map(difference).max().unwrap_or(0),
     })
+}
+
+/// The smallest, the mean, the largest and the standard deviation.
+fn spread(memory: &[u64]) -> (u64, f64, u64, f64) {
+    let mean = memory.iter().sum::<u64>() as f64 / memory.len() as f64;
+    let squares: f64 = memory.iter().map(|it| (*it as f64 - mean).powi(2)).sum();
+    let (least, most) = (memory.iter().min(), memory.iter().max());
+    let stddev = (squares / memory.len() as f64).sqrt();
+    (least.copied().unwrap_or(0), mean, most.copied().unwrap_or(0), stddev)
 }
 
 #[cfg(test)]

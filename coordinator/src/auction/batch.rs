@@ -3,14 +3,15 @@
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use volvox_protocol::id::{DefinitionId, ProcessGuid, TaskGuid};
 use volvox_protocol::request::{LrpStart, Requirements, TaskStart};
 
 use super::fleet::number;
+use super::score::Needs;
 
 /// Pieces of work in one batch. What comes on top is refused: convergence asks for it again.
 pub const MOST_WORK: usize = 1_000_000;
@@ -47,52 +48,113 @@ impl Batch {
         batch
     }
 
-    /// Adds instances; those that are there already are not added twice. Gives back how many found
-    /// no room in the batch.
+    /// Adds instances; those that are there already are not added twice. What is said of them now
+    /// holds for all of them: the process may have been desired anew. Gives back how many found no
+    /// room in the batch.
     pub fn add_lrp(&mut self, start: LrpStart) -> usize {
-        let room = MOST_WORK - self.len;
+        self.add_lrp_up_to(MOST_WORK, start)
+    }
+
+    /// The same, if the batch may hold no more than `most` pieces.
+    pub fn add_lrp_up_to(&mut self, most: usize, mut start: LrpStart) -> usize {
+        let room = most.saturating_sub(self.len);
         let key = (start.process_guid.clone(), start.definition_id.clone());
-        let (refused, added) = match self.lrps.entry(key) {
+        let mut new = std::mem::take(&mut start.indices);
+        if !new.is_sorted_by(|a, b| a < b) {
+            new.sort_unstable();
+            new.dedup();
+        }
+        match self.lrps.entry(key) {
             Entry::Vacant(entry) => {
-                let mut start = start;
-                start.indices.sort_unstable();
-                start.indices.dedup();
-                let refused = start.indices.len().saturating_sub(room);
-                start.indices.truncate(room);
-                let added = start.indices.len();
-                if added > 0 {
-                    entry.insert(start);
+                let refused = new.len().saturating_sub(room);
+                new.truncate(room);
+                self.len += new.len();
+                if !new.is_empty() {
+                    entry.insert(LrpStart { indices: new, ..start });
                 }
-                (refused, added)
+                refused
             }
             Entry::Occupied(mut entry) => {
-                let known = &mut entry.get_mut().indices;
-                let mut new: Vec<u32> = start.indices;
-                new.sort_unstable();
-                new.dedup();
+                let known = std::mem::take(&mut entry.get_mut().indices);
                 new.retain(|index| known.binary_search(index).is_err());
                 let refused = new.len().saturating_sub(room);
                 new.truncate(room);
-                known.extend_from_slice(&new);
-                known.sort_unstable();
-                (refused, new.len())
+                self.len += new.len();
+                new.extend_from_slice(&known);
+                new.sort_unstable();
+                entry.insert(LrpStart { indices: new, ..start });
+                refused
             }
-        };
-        self.len += added;
-        refused
+        }
     }
 
-    /// Adds a task, once. Gives back how many found no room in the batch.
+    /// What the batch says of this definition's instances.
+    pub fn requirements(
+        &self,
+        process: &ProcessGuid,
+        definition: &DefinitionId,
+    ) -> Option<&Arc<Requirements>> {
+        let key = (process.clone(), definition.clone());
+        self.lrps.get(&key).map(|start| &start.requirements)
+    }
+
+    /// Takes out the instances that are named by `start`. What it says of them holds for those
+    /// that stay.
+    pub fn remove_lrp(&mut self, start: &LrpStart) {
+        let key = (start.process_guid.clone(), start.definition_id.clone());
+        let Entry::Occupied(mut entry) = self.lrps.entry(key) else { return };
+        let gone: BTreeSet<u32> = start.indices.iter().copied().collect();
+        let known = entry.get_mut();
+        let before = known.indices.len();
+        known.indices.retain(|index| !gone.contains(index));
+        known.requirements = Arc::clone(&start.requirements);
+        self.len -= before - known.indices.len();
+        if known.indices.is_empty() {
+            entry.remove();
+        }
+    }
+
+    /// Takes out a task.
+    pub fn remove_task(&mut self, task: &TaskGuid) {
+        self.len -= usize::from(self.tasks.remove(task).is_some());
+    }
+
+    /// The least that any piece wants of each, whatever the others want.
+    pub fn smallest(&self) -> Needs {
+        let lrps = self.lrps().map(|start| &start.requirements);
+        let all = lrps.chain(self.tasks().map(|task| &task.requirements));
+        let start = Needs { memory_mb: u32::MAX, disk_mb: u32::MAX };
+        all.fold(start, |least, it| Needs {
+            memory_mb: least.memory_mb.min(it.memory_mb),
+            disk_mb: least.disk_mb.min(it.disk_mb),
+        })
+    }
+
+    /// Adds a task, once; what is said of it now holds. Gives back how many found no room in the
+    /// batch.
     pub fn add_task(&mut self, task: TaskStart) -> usize {
-        if self.tasks.contains_key(&task.task_guid) {
-            return 0;
+        self.add_task_up_to(MOST_WORK, task)
+    }
+
+    /// The same, if the batch may hold no more than `most` pieces.
+    pub fn add_task_up_to(&mut self, most: usize, task: TaskStart) -> usize {
+        match self.tasks.entry(task.task_guid.clone()) {
+            Entry::Occupied(mut entry) => {
+                entry.insert(task);
+                0
+            }
+            Entry::Vacant(_) if self.len >= most => 1,
+            Entry::Vacant(entry) => {
+                entry.insert(task);
+                self.len += 1;
+                0
+            }
         }
-        if self.len >= MOST_WORK {
-            return 1;
-        }
-        self.tasks.insert(task.task_guid.clone(), task);
-        self.len += 1;
-        0
+    }
+
+    /// Whether the batch has this task.
+    pub fn has_task(&self, task: &TaskGuid) -> bool {
+        self.tasks.contains_key(task)
     }
 
     /// Adds all of another batch. Gives back how many pieces found no room.
@@ -246,7 +308,7 @@ mod tests {
             (batch.len(), order(&batch)),
             (4, ["a/0", "t", "a/1", "a/2"].map(Into::into).into())
         );
-        let mut other = Batch::of(vec![lrp("a", 1, &[0, 1])], vec![task("t", 1)]);
+        let mut other = Batch::of(vec![lrp("a", 1, &[0, 1])], vec![task("t", 2)]);
         assert_eq!(other.merge(Batch::of(vec![lrp("a", 1, &[2])], vec![])), 0);
         assert_eq!(other, batch);
     }

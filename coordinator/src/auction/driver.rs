@@ -5,13 +5,15 @@
 mod tests;
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use tracing::{debug, error, info, warn};
 use volvox_protocol::cell::{CellInfo, CellLoad};
 use volvox_protocol::id::CellId;
 use volvox_protocol::request::{LrpStart, TaskStart, WorkBatch};
+use volvox_protocol::time::Timestamp;
 
 use super::batch::Batch;
 use super::explain::{Explanation, Round, Subject};
@@ -44,6 +46,8 @@ pub enum Input {
     Load(CellLoad),
     /// A cell has left.
     Gone(CellId),
+    /// A cell was restarted. Said before anything that it says in its new life.
+    Reborn(CellId),
     /// A cell has taken the batch of this number, but for what is named here.
     Answered(CellId, u64, WorkBatch),
     /// A cell has not answered to the batch of this number, and will not.
@@ -123,15 +127,19 @@ impl Auction {
 }
 
 fn run(mut rounds: Rounds, board: &View, cells: &impl Cells, inputs: &Receiver<Input>) {
-    while let Ok(first) = inputs.recv() {
-        hear(&mut rounds, board, first);
-        for input in inputs.try_iter().take(TURN - 1) {
-            hear(&mut rounds, board, input);
+    // Only differences of times matter here.
+    let begin = Instant::now();
+    let now = || Timestamp::ZERO + begin.elapsed();
+    while let Ok(first) = next(&rounds, now(), inputs) {
+        let heard_at = now();
+        for input in first.into_iter().chain(inputs.try_iter().take(TURN - 1)) {
+            hear(&mut rounds, heard_at, board, input);
         }
-        if !rounds.is_due() {
+        rounds.pass(heard_at);
+        if !rounds.is_due(heard_at) {
             continue;
         }
-        let orders = rounds.think(&*board.snapshot());
+        let orders = rounds.think(heard_at, &*board.snapshot());
         debug!(
             round = orders.round,
             cells = orders.sends.len(),
@@ -149,26 +157,43 @@ fn run(mut rounds: Rounds, board: &View, cells: &impl Cells, inputs: &Receiver<I
     info!("the auction is closed");
 }
 
-fn hear(rounds: &mut Rounds, board: &View, input: Input) {
+/// Waits for an input, or until there is something to do without one.
+fn next(
+    rounds: &Rounds,
+    now: Timestamp,
+    inputs: &Receiver<Input>,
+) -> Result<Option<Input>, RecvTimeoutError> {
+    let Some(wake_at) = rounds.wake_at() else {
+        return inputs.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
+    };
+    match inputs.recv_timeout(wake_at.since(now)) {
+        Err(RecvTimeoutError::Timeout) => Ok(None),
+        heard => heard.map(Some),
+    }
+}
+
+fn hear(rounds: &mut Rounds, now: Timestamp, board: &View, input: Input) {
+    let mut lost = 0;
     match input {
-        Input::Request(lrps, tasks) => {
-            let refused = rounds.request(lrps, tasks);
-            if refused > 0 {
-                warn!(refused, "too much work waits for cells; convergence will ask again");
-            }
-        }
+        Input::Request(lrps, tasks) => lost = rounds.request(lrps, tasks),
         Input::Info(info) => rounds.cell_info(info),
         Input::Load(load) => rounds.cell_load(load),
         Input::Gone(cell) => rounds.cell_gone(&cell),
-        Input::Answered(cell, number, refused) => rounds.answered(&cell, number, &refused),
+        Input::Reborn(cell) => rounds.cell_reborn(&cell),
+        Input::Answered(cell, number, refused) => {
+            lost = rounds.answered(now, &cell, number, &refused);
+        }
         Input::Unanswered(cell, number) => {
             warn!(cell = cell.as_str(), number, "no answer to a batch; convergence will mend it");
-            rounds.unanswered(&cell, number);
+            rounds.unanswered(now, &cell, number);
         }
         // Whoever asked may be gone: then the answer is nobody's.
         Input::Explain(subject, reply) => _ = reply.try_send(rounds.explain(&subject)),
         Input::Simulate(batch, reply) => {
             _ = reply.try_send(Box::new(rounds.simulate(batch, &*board.snapshot())));
         }
+    }
+    if lost > 0 {
+        warn!(lost, "too much work waits for cells; convergence will ask again");
     }
 }

@@ -24,7 +24,8 @@ use super::settings::Settings;
 
 /// Rounds that are remembered.
 pub const KEPT_ROUNDS: usize = 64;
-/// Cells and pieces of work in all remembered rounds together; the last round is always kept.
+/// Cells, pieces of work and instances beside them in all remembered rounds together; the last
+/// round is always kept.
 pub const KEPT_WEIGHT: usize = 1_000_000;
 /// Candidates that an explanation names.
 pub const BEST: usize = 5;
@@ -246,7 +247,8 @@ impl Round {
     }
 
     fn weight(&self) -> usize {
-        self.fleet.cells().len() + self.batch.len()
+        let residents: usize = self.residents.values().map(|cells| 1 + cells.len()).sum();
+        self.fleet.cells().len() + self.batch.len() + residents
     }
 }
 
@@ -258,6 +260,16 @@ pub struct History {
 }
 
 impl History {
+    /// Remembers a round about all work that waits, none of which found a cell. If the last round
+    /// was in vain too, it has nothing more to say.
+    pub fn renew(&mut self, round: Round) {
+        if self.rounds.back().is_some_and(|last| last.outcome.placements.is_empty()) {
+            let last = self.rounds.pop_back();
+            self.weight -= last.map_or(0, |round| round.weight());
+        }
+        self.keep(round);
+    }
+
     /// Remembers a round, and forgets old ones for it.
     pub fn keep(&mut self, round: Round) {
         self.weight += round.weight();

@@ -7,6 +7,7 @@
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 use volvox_protocol::cell::CellInfo;
@@ -30,6 +31,13 @@ pub fn same_kind(a: &CellInfo, b: &CellInfo) -> bool {
         && a.placement_tags == b.placement_tags
         && a.optional_placement_tags == b.optional_placement_tags
         && a.volume_drivers == b.volume_drivers
+}
+
+/// What makes a cell's kind: equal for two cells if they are the same to every filter.
+pub fn kind_key(cell: &CellInfo) -> impl Ord + '_ {
+    let providers = cell.rootfs_providers.iter();
+    let providers: Vec<_> = providers.map(|it| (&it.name, &it.properties)).collect();
+    (providers, &cell.placement_tags, &cell.optional_placement_tags, &cell.volume_drivers)
 }
 
 /// Whether two pieces of work are the same to every filter.
@@ -82,7 +90,7 @@ pub struct Short {
 #[serde(rename_all = "snake_case")]
 pub enum PlacementError {
     /// Every cell lacks something; the nearest lacks this.
-    Incompatible(Mismatch, Vec<String>),
+    Incompatible(Mismatch, Arc<[String]>),
     /// Cells may take it, and none has the room.
     Insufficient(Short),
     /// There is no cell that takes any work.
@@ -219,17 +227,17 @@ mod tests {
 
     #[test]
     fn the_texts_are_diegos() {
-        let tags = |tags| PlacementError::Incompatible(Mismatch::PlacementTags, words(tags));
+        let tags = |tags| PlacementError::Incompatible(Mismatch::PlacementTags, words(tags).into());
         let short = |containers, disk, memory| {
             PlacementError::Insufficient(Short { containers, disk, memory })
         };
         for (error, text) in [
             (
-                PlacementError::Incompatible(Mismatch::Rootfs, words("a")),
+                PlacementError::Incompatible(Mismatch::Rootfs, words("a").into()),
                 "found no compatible cell for required rootfs",
             ),
             (
-                PlacementError::Incompatible(Mismatch::VolumeDrivers, vec![]),
+                PlacementError::Incompatible(Mismatch::VolumeDrivers, [].into()),
                 "found no compatible cell with required volume drivers",
             ),
             (tags(""), "found no compatible cell with no placement tags"),

@@ -5,13 +5,14 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
 use volvox_protocol::cell::{CellCapacity, CellInfo, CellLoad};
 use volvox_protocol::id::CellId;
 
-use super::filter::same_kind;
+use super::filter::{kind_key, same_kind};
 
 /// Whether a cell takes part in the auction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -23,9 +24,9 @@ pub enum Standing {
     Unhealthy,
     /// It hands its work over.
     Evacuating,
-    /// It has not answered to too many batches.
+    /// It did not answer to a batch a moment ago, or has not answered to too many.
     Silent,
-    /// It refused work, and has not said since how it is doing.
+    /// It refused work a moment ago, and has not said since how it is doing.
     Refused,
 }
 
@@ -55,9 +56,16 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A cell as it says of itself.
+    /// A cell as it says of itself. More cannot be free than there is: what is taken off later
+    /// must not come off a surplus that does not exist.
     pub fn heard(info: Arc<CellInfo>, load: &CellLoad) -> Self {
-        Cell { info, free: load.free, starting: load.starting_containers, standing: load.into() }
+        let (free, total) = (load.free, info.capacity);
+        let free = CellCapacity {
+            memory_mb: free.memory_mb.min(total.memory_mb),
+            disk_mb: free.disk_mb.min(total.disk_mb),
+            containers: free.containers.min(total.containers),
+        };
+        Cell { info, free, starting: load.starting_containers, standing: load.into() }
     }
 }
 
@@ -95,14 +103,20 @@ impl Fleet {
         let zones = zones.into_iter().map(str::to_owned).collect();
 
         let mut kinds: Vec<Arc<CellInfo>> = Vec::new();
-        let mut kind_of = Vec::with_capacity(cells.len());
+        let mut kind_of: Vec<u32> = Vec::with_capacity(cells.len());
+        let mut known = BTreeMap::new();
         for cell in &cells {
-            let known = kinds.iter().position(|kind| same_kind(kind, &cell.info));
-            kind_of.push(number(known.unwrap_or_else(|| {
-                kinds.push(Arc::clone(&cell.info));
-                kinds.len() - 1
-            })));
+            // Most neighbours are alike: then there is nothing to look up.
+            let last = kind_of.last().copied();
+            let last = last.filter(|last| same_kind(&kinds[*last as usize], &cell.info));
+            kind_of.push(last.unwrap_or_else(|| {
+                *known.entry(kind_key(&cell.info)).or_insert_with(|| {
+                    kinds.push(Arc::clone(&cell.info));
+                    number(kinds.len() - 1)
+                })
+            }));
         }
+        drop(known);
         Fleet { cells, zone_of, kind_of, zones, kinds }
     }
 

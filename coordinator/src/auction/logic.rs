@@ -8,6 +8,8 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
+mod group;
+mod process;
 mod stand;
 #[cfg(test)]
 pub(super) mod tests;

@@ -5,42 +5,70 @@
 //! the batches that the load does not reflect yet. Work that a cell refuses, and work that found no
 //! place, is carried into the next round, which is due as soon as there is something new to know.
 //! A batch to which nobody answers is left to convergence: the cell may have it.
+//!
+//! Work is *fresh* when nobody has looked for a cell since it was asked for or refused, and *parked*
+//! when none was found. A round is about both, but much parked work is not looked at again for
+//! every cell that has a little more room: see [`retry_pause`].
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
+mod heard;
 mod sent;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use volvox_protocol::actual_lrp::LrpKey;
-use volvox_protocol::cell::{CellCapacity, CellInfo, CellLoad};
+use volvox_protocol::cell::{CellInfo, CellLoad};
 use volvox_protocol::id::{CellId, DefinitionId, ProcessGuid, TaskGuid};
 use volvox_protocol::request::{LrpStart, TaskStart, WorkBatch};
+use volvox_protocol::time::Timestamp;
 
-use super::batch::{Batch, Work};
+use super::batch::{Batch, MOST_WORK, Work};
 use super::board::Board;
 use super::explain::{Explanation, History, Round, Subject};
+use super::filter::PlacementError;
 use super::fleet::{Cell, Fleet, Standing};
+use super::score::Needs;
 use super::settings::Settings;
-use sent::Sent;
+use heard::Heard;
 
-/// Batches of one cell that may be unanswered. Such a cell gets no more until it answers or is
-/// given up on.
-pub const MOST_UNANSWERED: usize = 16;
+pub use heard::{
+    ANSWER_WITHIN, MOST_UNANSWERED, PAUSE, PAUSE_DOUBLINGS, QUICK_REFUSALS, REFLECTED_WITHIN,
+};
 
 /// Cells that are listened to: more than any mesh has.
 pub const MOST_CELLS: usize = 100_000;
+
+/// Parked work up to this is looked at in every round.
+pub const PARKED_AT_ONCE: usize = 1_000;
+/// For each piece above that, the pause before parked work is looked at again. A look takes about
+/// a tenth of it: so a full fleet costs little, however often its cells say a new load.
+pub const PAUSE_PER_PIECE: Duration = Duration::from_micros(10);
+/// The longest such pause.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The highest number that is believed of a cell. More batches than there are numbers above it
+/// are never sent.
+const HIGHEST_BELIEVED: u64 = u64::MAX / 2;
+
+/// How long much parked work is left alone after a look at it.
+pub fn retry_pause(parked: usize) -> Duration {
+    if parked <= PARKED_AT_ONCE {
+        return Duration::ZERO;
+    }
+    LONGEST_PAUSE.min(PAUSE_PER_PIECE * u32::try_from(parked).unwrap_or(u32::MAX))
+}
 
 /// Work that found no cell, with what the consumer shall read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unplaced {
     /// An instance.
-    Lrp(LrpKey, Box<str>),
+    Lrp(LrpKey, Arc<str>),
     /// A task.
-    Task(TaskGuid, Box<str>),
+    Task(TaskGuid, Arc<str>),
 }
 
 /// What a round orders.
@@ -62,22 +90,9 @@ enum Name {
     Task(TaskGuid),
 }
 
-/// What was heard of a cell and sent to it.
-#[derive(Debug, Default)]
-struct Heard {
-    info: Option<Arc<CellInfo>>,
-    load: Option<CellLoad>,
-    /// In the order of their numbers.
-    sent: Vec<Sent>,
-    last_number: u64,
-    /// It refused work that was sent on the strength of its load of this version: until it has said
-    /// a newer one, our picture of it is known to be wrong.
-    doubted: Option<u64>,
-}
-
-/// Whether there is anything new to think about.
+/// Whether parked work may find a cell that it did not find last time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum News {
+enum Hope {
     #[default]
     None,
     Some,
@@ -88,10 +103,23 @@ enum News {
 pub struct Rounds {
     settings: Settings,
     cells: BTreeMap<CellId, Heard>,
-    waiting: Batch,
-    /// What the BBS was told of waiting work.
-    told: BTreeMap<Name, Box<str>>,
-    news: News,
+    /// The last number that a batch got, to whichever cell it went: a cell that went and came back
+    /// never gets a number twice.
+    last_number: u64,
+    /// Asked for or refused since the last round.
+    fresh: Batch,
+    /// Found no cell. No piece is here and in `fresh`.
+    parked: Batch,
+    /// No cell with less free than this can help what is parked.
+    smallest: Needs,
+    hope: Hope,
+    /// Parked work is left alone until then.
+    retry_at: Timestamp,
+    /// What the BBS was told of parked work.
+    told: BTreeMap<Name, Arc<str>>,
+    /// When to look at a cell again, though nobody says anything: one entry for each cell.
+    agenda: BTreeSet<(Timestamp, CellId)>,
+    agenda_of: BTreeMap<CellId, Timestamp>,
     number: u64,
     history: History,
 }
@@ -112,48 +140,61 @@ impl Rounds {
                     self.told.remove(&Name::of(&start, *index));
                 }
             }
-            refused += self.waiting.add_lrp(start);
+            self.parked.remove_lrp(&start);
+            refused += self.fresh.add_lrp_up_to(MOST_WORK - self.parked.len(), start);
         }
         for task in tasks {
             self.told.remove(&Name::Task(task.task_guid.clone()));
-            refused += self.waiting.add_task(task);
+            self.parked.remove_task(&task.task_guid);
+            refused += self.fresh.add_task_up_to(MOST_WORK - self.parked.len(), task);
         }
-        self.news = News::Some;
+        if refused > 0 {
+            // Perhaps nobody wants some of what is parked any more.
+            self.hope = Hope::Some;
+        }
         refused
     }
 
     /// A cell says what it is.
     pub fn cell_info(&mut self, info: Arc<CellInfo>) {
         let Some(heard) = self.hear(&info.cell_id) else { return };
-        if heard.info.as_ref().is_none_or(|known| known.version < info.version) {
-            heard.info = Some(info);
-            self.news = News::Some;
+        if heard.take_info(info) {
+            self.hope = Hope::Some;
         }
     }
 
     /// A cell says how it is doing.
     pub fn cell_load(&mut self, load: CellLoad) {
-        let limited = self.settings.in_flight_starts > 0;
         let Some(heard) = self.hear(&load.cell_id) else { return };
         let before = heard.cell();
-        if !heard.take(load) {
-            return;
+        if heard.take_load(load) {
+            let after = heard.cell();
+            self.compare(before.as_ref(), after.as_ref());
         }
-        let gained = match (before, heard.cell()) {
-            (_, None) => false,
-            (None, Some(_)) => true,
-            (Some(before), Some(after)) => {
-                let (was, is) = (before.free, after.free);
-                is.memory_mb > was.memory_mb
-                    || is.disk_mb > was.disk_mb
-                    || is.containers > was.containers
-                    || (after.standing == Standing::Takes && before.standing != Standing::Takes)
-                    || (limited && after.starting < before.starting)
-            }
-        };
-        // A cell that only became fuller makes nothing possible that was not.
-        if gained {
-            self.news = News::Some;
+    }
+
+    /// A cell that only became fuller makes nothing possible that was not. Nor does one that still
+    /// has too little for the smallest of what is parked.
+    fn compare(&mut self, before: Option<&Cell>, after: Option<&Cell>) {
+        let Some(after) = after else { return };
+        let limited = self.settings.in_flight_starts > 0;
+        if limited && before.is_some_and(|before| after.starting < before.starting) {
+            self.hope = Hope::Some;
+        }
+        let gained = before.is_none_or(|before| {
+            let (was, is) = (before.free, after.free);
+            is.memory_mb > was.memory_mb
+                || is.disk_mb > was.disk_mb
+                || is.containers > was.containers
+                || before.standing != Standing::Takes
+        });
+        if gained
+            && after.standing == Standing::Takes
+            && after.free.memory_mb >= self.smallest.memory_mb
+            && after.free.disk_mb >= self.smallest.disk_mb
+            && after.free.containers > 0
+        {
+            self.hope = Hope::Some;
         }
     }
 
@@ -166,70 +207,147 @@ impl Rounds {
 
     /// A cell has left. What was sent to it is convergence's business.
     pub fn cell_gone(&mut self, cell: &CellId) {
-        self.cells.remove(cell);
+        if self.cells.remove(cell).is_some() {
+            // Its starts no longer count against the limit, and zones may be others.
+            self.hope = Hope::Some;
+        }
+    }
+
+    /// A cell was restarted: it counts its versions and batches from the beginning.
+    pub fn cell_reborn(&mut self, cell: &CellId) {
+        if let Some(heard) = self.cells.get_mut(cell) {
+            heard.begin_anew();
+        }
     }
 
     /// A cell has taken a batch, but for what it names. That is carried into the next round, as far
-    /// as it was in the batch.
-    pub fn answered(&mut self, cell: &CellId, number: u64, refused: &WorkBatch) {
-        let Some(heard) = self.cells.get_mut(cell) else { return };
-        let Some(at) = heard.sent.iter().position(|sent| sent.number() == number) else { return };
-        let was_silent = heard.is_silent();
-        let back = heard.sent[at].answered(refused);
-        let carried = !back.is_empty();
-        if carried {
-            heard.doubt(heard.sent[at].load_version());
-        }
-        heard.tidy();
-        for (start, indices) in back.lrps {
-            self.waiting.add_lrp(LrpStart { indices, ..start });
+    /// as it was in the batch. Gives back how many pieces could not be kept because too many wait.
+    pub fn answered(
+        &mut self,
+        now: Timestamp,
+        cell: &CellId,
+        number: u64,
+        refused: &WorkBatch,
+    ) -> usize {
+        let Some(heard) = self.cells.get_mut(cell) else { return 0 };
+        let before = heard.cell();
+        let Some(back) = heard.answered(now, number, refused) else { return 0 };
+        let after = heard.cell();
+        self.compare(before.as_ref(), after.as_ref());
+        self.schedule(cell);
+        let mut lost = 0;
+        for mut start in back.lrps {
+            // What was asked for since then is newer than what was sent.
+            let of = (&start.process_guid, &start.definition_id);
+            let newer = self.fresh.requirements(of.0, of.1);
+            if let Some(newer) = newer.or_else(|| self.parked.requirements(of.0, of.1)) {
+                start.requirements = Arc::clone(newer);
+            }
+            self.parked.remove_lrp(&start);
+            lost += self.fresh.add_lrp_up_to(MOST_WORK - self.parked.len(), start);
         }
         for task in back.tasks {
-            self.waiting.add_task(task);
+            if !self.parked.has_task(&task.task_guid) && !self.fresh.has_task(&task.task_guid) {
+                // To the BBS each word about a task is a try. Of this one it hears when it asks again.
+                self.told.insert(Name::Task(task.task_guid.clone()), Arc::from("refused"));
+                lost += self.fresh.add_task_up_to(MOST_WORK - self.parked.len(), task);
+            }
         }
-        if carried || was_silent {
-            self.news = News::Some;
-        }
+        lost
     }
 
     /// Nobody answered to a batch, and nobody will. By now the cell's load would reflect it, had
-    /// it been admitted: the room is free again, the work is convergence's.
-    pub fn unanswered(&mut self, cell: &CellId, number: u64) {
+    /// it been admitted: the room is free again, the work is convergence's. For a while the cell
+    /// gets no more.
+    pub fn unanswered(&mut self, now: Timestamp, cell: &CellId, number: u64) {
         let Some(heard) = self.cells.get_mut(cell) else { return };
-        let before = heard.sent.len();
-        heard.sent.retain(|sent| sent.number() != number);
-        if heard.sent.len() < before {
-            self.news = News::Some;
+        if heard.unanswered(now, number) {
+            self.hope = Hope::Some;
+            self.schedule(cell);
         }
     }
 
+    /// Does what is due by now though nobody said anything. A pause ends, or a batch is given up.
+    pub fn pass(&mut self, now: Timestamp) {
+        while self.agenda.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, cell)) = self.agenda.pop_first() else { break };
+            self.agenda_of.remove(&cell);
+            let Some(heard) = self.cells.get_mut(&cell) else { continue };
+            if heard.expire(now) {
+                self.hope = Hope::Some;
+            }
+            self.schedule(&cell);
+        }
+    }
+
+    /// Puts the cell's next deadline on the agenda. An earlier entry may stay: it is looked at and
+    /// put off when its time comes.
+    fn schedule(&mut self, cell: &CellId) {
+        let Some(at) = self.cells.get(cell).and_then(Heard::deadline) else { return };
+        let known = self.agenda_of.get(cell).copied();
+        if known.is_some_and(|known| known <= at) {
+            return;
+        }
+        if let Some(known) = known {
+            self.agenda.remove(&(known, cell.clone()));
+        }
+        self.agenda.insert((at, cell.clone()));
+        self.agenda_of.insert(cell.clone(), at);
+    }
+
     /// Whether a round would have something to do that the last one had not.
-    pub fn is_due(&self) -> bool {
-        self.news == News::Some && !self.waiting.is_empty()
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        !self.fresh.is_empty()
+            || (self.hope == Hope::Some && !self.parked.is_empty() && now >= self.retry_at)
+    }
+
+    /// When to [`pass`](Rounds::pass) and to ask again whether a round is due, if nothing is heard.
+    pub fn wake_at(&self) -> Option<Timestamp> {
+        let retry = self.hope == Hope::Some && !self.parked.is_empty();
+        let retry = retry.then_some(self.retry_at);
+        self.agenda.first().map(|(at, _)| *at).into_iter().chain(retry).min()
     }
 
     /// Pieces of work that wait.
     pub fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.fresh.len() + self.parked.len()
     }
 
-    /// Holds a round with all work that waits and is still wanted.
-    pub fn think(&mut self, board: &impl Board) -> Orders {
-        self.news = News::None;
-        let mut batch = std::mem::take(&mut self.waiting);
+    /// Holds a round with all work that waits and is still wanted; much parked work is left alone
+    /// until its time has come.
+    pub fn think(&mut self, now: Timestamp, board: &impl Board) -> Orders {
+        let mut batch = std::mem::take(&mut self.fresh);
+        let whole = now >= self.retry_at;
+        if whole {
+            self.hope = Hope::None;
+            let fresh = std::mem::replace(&mut batch, std::mem::take(&mut self.parked));
+            batch.merge(fresh);
+        }
         batch.retain(
             |start, index| board.wants_lrp(&start.process_guid, &start.definition_id, index),
             |task| board.wants_task(&task.task_guid),
         );
+        // What was said of parked work holds on if that is not in this round. Of fresh work nothing
+        // was said.
+        let before = if whole { std::mem::take(&mut self.told) } else { BTreeMap::new() };
         if batch.is_empty() {
-            self.told.clear();
             return Orders { round: self.number, ..Orders::default() };
         }
         self.number += 1;
         let round = self.decide(self.number, batch, board);
-        let sends = self.send(&round);
-        let unplaced = self.carry_over(&round);
-        self.history.keep(round);
+        let sends = self.send(now, &round);
+        let unplaced = self.carry_over(&round, &before);
+        if whole {
+            self.retry_at = now + retry_pause(self.parked.len());
+        }
+        self.smallest = self.parked.smallest();
+        // Parked work that is looked at again and again in vain must not push out of memory why
+        // everything else is where it is.
+        if whole && round.outcome().placements.is_empty() {
+            self.history.renew(round);
+        } else {
+            self.history.keep(round);
+        }
         Orders { round: self.number, sends, unplaced }
     }
 
@@ -256,35 +374,40 @@ impl Rounds {
 
     /// Where the instances of the batch's processes are: on the board, or sent and not yet there.
     fn residents(&self, batch: &Batch, board: &impl Board) -> BTreeMap<ProcessGuid, Vec<CellId>> {
-        let mut residents: BTreeMap<ProcessGuid, Vec<CellId>> = BTreeMap::new();
         let processes: BTreeSet<&ProcessGuid> =
             batch.lrps().map(|start| &start.process_guid).collect();
-        for process in &processes {
-            board.each_instance(process, &mut |_, _, cell| {
-                residents.entry((*process).clone()).or_default().push(cell.clone());
-            });
-        }
+        let mut under_way: BTreeMap<&ProcessGuid, BTreeSet<(&DefinitionId, u32, &CellId)>> =
+            BTreeMap::new();
         for (cell, heard) in &self.cells {
-            for start in heard.sent.iter().flat_map(Sent::lrps) {
-                if !processes.contains(&start.process_guid) {
-                    continue;
+            for start in heard.under_way().filter(|it| processes.contains(&it.process_guid)) {
+                let of_process = under_way.entry(&start.process_guid).or_default();
+                let named = start.indices.iter().map(|index| (&start.definition_id, *index, cell));
+                of_process.extend(named);
+            }
+        }
+        let mut residents = BTreeMap::new();
+        for process in processes {
+            let mut at = Vec::new();
+            let coming = under_way.remove(process).unwrap_or_default();
+            let coming: Vec<(&DefinitionId, u32, &CellId)> = coming.into_iter().collect();
+            let mut arrived = vec![false; coming.len()];
+            board.each_instance(process, &mut |definition, index, cell| {
+                if let Ok(known) = coming.binary_search(&(definition, index, cell)) {
+                    arrived[known] = true;
                 }
-                for index in &start.indices {
-                    let mut known = false;
-                    board.each_instance(&start.process_guid, &mut |definition, at, on| {
-                        known |= *definition == start.definition_id && at == *index && on == cell;
-                    });
-                    if !known {
-                        residents.entry(start.process_guid.clone()).or_default().push(cell.clone());
-                    }
-                }
+                at.push(cell.clone());
+            });
+            let coming = coming.into_iter().zip(arrived).filter(|(_, arrived)| !arrived);
+            at.extend(coming.map(|((_, _, cell), _)| cell.clone()));
+            if !at.is_empty() {
+                residents.insert(process.clone(), at);
             }
         }
         residents
     }
 
     /// One batch for each cell that got something, noted as sent.
-    fn send(&mut self, round: &Round) -> Vec<(CellId, WorkBatch)> {
+    fn send(&mut self, now: Timestamp, round: &Round) -> Vec<(CellId, WorkBatch)> {
         let lrps: Vec<&LrpStart> = round.batch().lrps().collect();
         let tasks: Vec<&TaskStart> = round.batch().tasks().collect();
         let mut placed = round.outcome().placements.clone();
@@ -293,7 +416,11 @@ impl Rounds {
         for of_cell in placed.chunk_by(|a, b| a.cell == b.cell) {
             let cell = &round.fleet().cells()[of_cell[0].cell as usize].info.cell_id;
             let Some(heard) = self.cells.get_mut(cell) else { continue };
-            let mut batch = WorkBatch { number: 0, lrps: Vec::new(), tasks: Vec::new() };
+            // Numbers go on after those of a coordinator before us.
+            let reflected = heard.last_batch().min(HIGHEST_BELIEVED);
+            self.last_number = self.last_number.max(reflected) + 1;
+            let number = self.last_number;
+            let mut batch = WorkBatch { number, lrps: Vec::new(), tasks: Vec::new() };
             let mut last = None;
             for placement in of_cell {
                 match placement.work {
@@ -316,47 +443,59 @@ impl Rounds {
                     Work::Task(task) => batch.tasks.push(tasks[task as usize].clone()),
                 }
             }
-            sends.push((cell.clone(), heard.note(batch)));
+            heard.note(now, batch.clone());
+            self.schedule(cell);
+            sends.push((cell.clone(), batch));
         }
         sends
     }
 
-    /// Keeps what found no place for the next round, and says what the BBS has not been told.
-    fn carry_over(&mut self, round: &Round) -> Vec<Unplaced> {
+    /// Parks what found no place, and says what the BBS has not been told.
+    fn carry_over(&mut self, round: &Round, before: &BTreeMap<Name, Arc<str>>) -> Vec<Unplaced> {
         let lrps: Vec<&LrpStart> = round.batch().lrps().collect();
         let tasks: Vec<&TaskStart> = round.batch().tasks().collect();
-        let mut told = BTreeMap::new();
+        let mut indices: Vec<Vec<u32>> = vec![Vec::new(); lrps.len()];
         let mut unplaced = Vec::new();
+        // Full fleets refuse much for one reason: its text is made once.
+        let mut last: Option<(&PlacementError, Arc<str>)> = None;
         for failure in &round.outcome().failures {
-            let reason: Box<str> = failure.error.to_string().into();
-            match failure.work {
+            let known = last.take().filter(|(error, _)| **error == failure.error);
+            let (_, reason) = last.insert(
+                known.unwrap_or_else(|| (&failure.error, failure.error.to_string().into())),
+            );
+            let name = match failure.work {
                 Work::Lrp { start, index } => {
+                    indices[start as usize].push(index);
                     let start = lrps[start as usize];
                     let name = Name::of(start, index);
-                    if self.told.get(&name) != Some(&reason) {
+                    if before.get(&name) != Some(reason) {
                         let key = LrpKey {
                             process_guid: start.process_guid.clone(),
                             index,
                             domain: start.domain.clone(),
                             definition_id: Some(start.definition_id.clone()),
                         };
-                        unplaced.push(Unplaced::Lrp(key, reason.clone()));
+                        unplaced.push(Unplaced::Lrp(key, Arc::clone(reason)));
                     }
-                    told.insert(name, reason);
-                    self.waiting.add_lrp(LrpStart { indices: vec![index], ..start.clone() });
+                    name
                 }
                 Work::Task(task) => {
                     let task = tasks[task as usize];
                     let name = Name::Task(task.task_guid.clone());
-                    if !self.told.contains_key(&name) {
-                        unplaced.push(Unplaced::Task(task.task_guid.clone(), reason.clone()));
+                    if !before.contains_key(&name) && !self.told.contains_key(&name) {
+                        unplaced.push(Unplaced::Task(task.task_guid.clone(), Arc::clone(reason)));
                     }
-                    told.insert(name, reason);
-                    self.waiting.add_task(task.clone());
+                    self.parked.add_task(task.clone());
+                    name
                 }
+            };
+            self.told.insert(name, Arc::clone(reason));
+        }
+        for (start, indices) in lrps.into_iter().zip(indices) {
+            if !indices.is_empty() {
+                self.parked.add_lrp(LrpStart { indices, ..start.clone() });
             }
         }
-        self.told = told;
         unplaced
     }
 }
@@ -364,73 +503,5 @@ impl Rounds {
 impl Name {
     fn of(start: &LrpStart, index: u32) -> Self {
         Name::Lrp(start.process_guid.clone(), start.definition_id.clone(), index)
-    }
-}
-
-impl Heard {
-    /// The cell as a round sees it, once it has said both what it is and how it is doing.
-    fn cell(&self) -> Option<Cell> {
-        let (info, load) = (self.info.as_ref()?, self.load.as_ref()?);
-        let mut cell = Cell::heard(Arc::clone(info), load);
-        for sent in self.sent.iter().filter(|sent| sent.number() > load.last_batch) {
-            let CellCapacity { memory_mb, disk_mb, containers } = sent.room();
-            cell.free.memory_mb = cell.free.memory_mb.saturating_sub(memory_mb);
-            cell.free.disk_mb = cell.free.disk_mb.saturating_sub(disk_mb);
-            cell.free.containers = cell.free.containers.saturating_sub(containers);
-            cell.starting = cell.starting.saturating_add(containers);
-        }
-        if cell.standing == Standing::Takes && self.is_silent() {
-            cell.standing = Standing::Silent;
-        } else if cell.standing == Standing::Takes && self.doubted.is_some() {
-            cell.standing = Standing::Refused;
-        }
-        Some(cell)
-    }
-
-    fn is_silent(&self) -> bool {
-        self.sent.iter().filter(|sent| sent.is_unanswered()).count() >= MOST_UNANSWERED
-    }
-
-    /// Gives it no more work until it has said a load after this one. Else the same work would go
-    /// to the same cell and back, as fast as the network can.
-    fn doubt(&mut self, version: u64) {
-        if self.load.as_ref().is_some_and(|load| load.version <= version) {
-            self.doubted = Some(version);
-        }
-    }
-
-    /// Takes a newer load; says whether it was newer.
-    fn take(&mut self, load: CellLoad) -> bool {
-        if let Some(known) = &self.load {
-            if load.version <= known.version {
-                return false;
-            }
-            // It counts from the beginning: it has forgotten what we sent, or says so in `free`.
-            if load.last_batch < known.last_batch {
-                self.sent.clear();
-            }
-        }
-        self.doubted = None;
-        self.load = Some(load);
-        self.tidy();
-        true
-    }
-
-    /// Forgets what is answered and reflected: the rest is in the load, and soon on the board.
-    fn tidy(&mut self) {
-        let reflected = self.load.as_ref().map_or(0, |load| load.last_batch);
-        self.sent.retain(|sent| {
-            sent.is_unanswered() || (sent.number() > reflected && sent.room().containers > 0)
-        });
-    }
-
-    /// Numbers a batch and notes it. Numbers go on after those of a coordinator before us.
-    fn note(&mut self, mut batch: WorkBatch) -> WorkBatch {
-        let reflected = self.load.as_ref().map_or(0, |load| load.last_batch);
-        self.last_number = self.last_number.max(reflected) + 1;
-        batch.number = self.last_number;
-        let version = self.load.as_ref().map_or(0, |load| load.version);
-        self.sent.push(Sent::new(batch.clone(), version));
-        batch
     }
 }

@@ -19,8 +19,8 @@ use super::settings::Settings;
 /// A whole cell, as a fraction.
 pub const ONE: u64 = 1 << FRACTION_BITS;
 const FRACTION_BITS: u32 = 20;
-/// Bits of the hash that settles ties, below the cost in a key.
-const TIE_BITS: u32 = 20;
+/// Bits of the hash that settles ties, below the cost in a key: its highest.
+pub const TIE_BITS: u32 = 20;
 /// The highest cost; what would be above it is equally bad.
 const MOST: u64 = (1 << (64 - TIE_BITS)) - 2;
 /// The key of a cell that cannot take the work: above that of any that can.
@@ -44,6 +44,11 @@ impl From<&Requirements> for Needs {
 }
 
 impl Needs {
+    /// Whether these are no more than those, of everything.
+    pub fn within(self, others: Needs) -> bool {
+        self.memory_mb <= others.memory_mb && self.disk_mb <= others.disk_mb
+    }
+
     /// The needs to weigh by: rounded down to three binary digits. Work that is nearly equal then
     /// shares one index of cells, however many different sizes there are. Whether it fits is
     /// decided by the needs themselves.
@@ -64,16 +69,16 @@ struct Resource {
     free: u32,
     /// `ONE²` divided by the total: a division for each cost would be most of its time.
     inverse: u64,
-    /// The used fraction.
-    used: u64,
 }
 
 impl Resource {
     fn new(total: u32, free: u32) -> Self {
         let inverse = (ONE * ONE).checked_div(u64::from(total)).unwrap_or(0);
-        let mut resource = Resource { total, free: free.min(total), inverse, used: 0 };
-        resource.used = resource.fraction(total - resource.free);
-        resource
+        Resource { total, free: free.min(total), inverse }
+    }
+
+    fn used(&self) -> u64 {
+        self.fraction(self.total - self.free)
     }
 
     fn fraction(&self, amount: u32) -> u64 {
@@ -84,12 +89,12 @@ impl Resource {
     fn take(&mut self, amount: u32) {
         debug_assert!(amount <= self.free, "{amount} of {} free", self.free);
         self.free = self.free.saturating_sub(amount);
-        self.used = self.fraction(self.total - self.free);
     }
 }
 
-/// The room on one cell while a round is decided.
+/// The room on one cell while a round is decided: one line of the processor's cache.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
 pub struct Room {
     memory: Resource,
     disk: Resource,
@@ -97,8 +102,10 @@ pub struct Room {
     starting: u32,
     /// How many cells of the zone come before it by id.
     rank: u32,
-    tie: u64,
+    tie: u32,
 }
+
+const _: () = assert!(size_of::<Room>() == 64, "a round looks at most of its rooms often");
 
 impl Room {
     /// A cell's room. `rank` counts the cells of its zone before it, `hash` settles ties.
@@ -115,7 +122,7 @@ impl Room {
             containers: Resource::new(total.containers, free.containers),
             starting,
             rank,
-            tie: hash >> (64 - TIE_BITS),
+            tie: u32::try_from(hash >> (64 - TIE_BITS)).expect("it is 20 bits"),
         }
     }
 
@@ -153,9 +160,9 @@ impl Room {
         let memory = self.memory.fraction(needs.memory_mb);
         let disk = self.disk.fraction(needs.disk_mb);
         let container = self.containers.fraction(1);
-        let mut cost = memory * (2 * self.memory.used + memory)
-            + disk * (2 * self.disk.used + disk)
-            + container * (2 * self.containers.used + container);
+        let mut cost = memory * (2 * self.memory.used() + memory)
+            + disk * (2 * self.disk.used() + disk)
+            + container * (2 * self.containers.used() + container);
         if settings.starting_weight > 0 {
             let starting = (2 * u64::from(self.starting) + 1).saturating_mul(container * container);
             cost = cost.saturating_add(starting.saturating_mul(settings.starting_weight.into()));
@@ -173,7 +180,11 @@ impl Room {
     /// The cost and, below it, the hash: the lowest key of a fleet is the cell to take. [`NEVER`]
     /// if there is no room.
     pub fn key(&self, needs: Needs, settings: &Settings) -> u64 {
-        if self.fits(needs) { (self.cost(needs, settings) << TIE_BITS) | self.tie } else { NEVER }
+        if self.fits(needs) {
+            (self.cost(needs, settings) << TIE_BITS) | u64::from(self.tie)
+        } else {
+            NEVER
+        }
     }
 }
 

@@ -72,3 +72,61 @@ fn work_is_sent_when_a_cell_is_heard_and_questions_are_answered() {
     drop(auction);
     assert!(heard.recv_timeout(PATIENCE).is_err(), "the loop has ended, and sent nothing else");
 }
+
+/// Holds the auction up in its first round until it is let go.
+struct Held(std::sync::Mutex<Receiver<()>>);
+
+impl Cells for Held {
+    fn send(&self, _: &CellId, _: WorkBatch) {}
+
+    fn unplaced(&self, _: Vec<Unplaced>) {
+        _ = self.0.lock().unwrap().recv_timeout(PATIENCE);
+    }
+}
+
+#[test]
+fn a_full_queue_refuses_and_takes_again_later() {
+    let (let_go, held) = channel();
+    let held = Held(std::sync::Mutex::new(held));
+    let auction = Auction::open(Settings::default(), wanting(), held).unwrap();
+    auction.hear(Input::Request(vec![lrp("p", [0], needs(1, 1))], vec![])).unwrap();
+    let gone = || auction.hear(Input::Gone(CellId::new("a").unwrap()));
+    // At most twice as many as the queue takes: a turn may have been taken out of it before.
+    let refused = (0..2 * QUEUE + TURN).find_map(|_| gone().err());
+    assert_eq!(refused, Some(HearError::Busy));
+    let_go.send(()).unwrap();
+    // The question goes in as soon as there is a place, and is answered behind all the others.
+    let subject = || Subject::Lrp(process("p"), 0);
+    let deadline = Instant::now() + PATIENCE;
+    let why = loop {
+        match auction.explain(subject()) {
+            Err(HearError::Busy) if Instant::now() < deadline => std::thread::yield_now(),
+            answer => break answer,
+        }
+    };
+    assert!(matches!(why.unwrap().unwrap().verdict, Verdict::Unplaced(_)));
+}
+
+#[test]
+fn a_refused_batch_is_placed_again_when_its_pause_is_over_though_nobody_says_anything() {
+    let (post, heard) = channel();
+    let auction = Auction::open(Settings::default(), wanting(), Post(post)).unwrap();
+    let load = CellLoad {
+        cell_id: CellId::new("a").unwrap(),
+        version: 1,
+        free: ROOM,
+        starting_containers: 0,
+        evacuating: false,
+        healthy: true,
+        last_batch: 0,
+        digest: 0,
+    };
+    auction.hear(Input::Info(cell("a", "z", ROOM).info)).unwrap();
+    auction.hear(Input::Load(load)).unwrap();
+    auction.hear(Input::Request(vec![lrp("p", [0], needs(1, 1))], vec![])).unwrap();
+    assert_eq!(heard.recv_timeout(PATIENCE).unwrap(), "a#1");
+    let refused = WorkBatch { number: 1, lrps: vec![lrp("p", [0], needs(1, 1))], tasks: vec![] };
+    auction.hear(Input::Answered(CellId::new("a").unwrap(), 1, refused)).unwrap();
+    assert_eq!(heard.recv_timeout(PATIENCE).unwrap(), "1 unplaced");
+    assert_eq!(heard.recv_timeout(PATIENCE).unwrap(), "a#2", "the loop wakes by itself");
+}

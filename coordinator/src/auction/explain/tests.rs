@@ -100,3 +100,13 @@ fn old_rounds_are_forgotten_and_the_last_never() {
     assert_eq!(history.rounds().map(|round| round.number).collect::<Vec<_>>(), [200]);
     assert_eq!(history.weight, KEPT_WEIGHT + 1);
 }
+
+#[test]
+fn instances_beside_the_work_weigh_too() {
+    let at = vec![CellId::new("c").unwrap(); 1_000];
+    let residents = BTreeMap::from([(process("p"), at)]);
+    let batch = Batch::of(vec![lrp("p", [0], needs(1, 1))], vec![]);
+    let fleet = Fleet::new(cells(2, 1, ROOM));
+    let round = Round::decide(1, Settings::default(), fleet, batch, residents);
+    assert_eq!(round.weight(), 2 + 1 + 1_001);
+}

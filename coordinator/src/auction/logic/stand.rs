@@ -1,20 +1,24 @@
 //! How things stand while a round is decided: the room on each cell, the cheapest of them, and
 //! where the instances of each process are.
 
+use std::sync::Arc;
+
+use volvox_protocol::cell::CellCapacity;
 use volvox_protocol::id::ProcessGuid;
 use volvox_protocol::request::Requirements;
 
 use super::Residents;
+use super::group::Group;
+use super::process::{NOWHERE, Process, ZoneCounts, is_among};
 use crate::auction::filter::{Mismatch, PlacementError, Short, judge};
 use crate::auction::fleet::{Fleet, Standing, number};
-use crate::auction::index::Tournament;
-use crate::auction::score::{NEVER, Needs, Room};
+use crate::auction::score::{NEVER, Needs, Room, TIE_BITS};
 use crate::auction::settings::{Settings, ZonePolicy, stable_hash};
 
 /// The process of a task.
 pub(super) const TASK: u32 = u32::MAX;
-/// The seat of a cell that takes no part.
-const NOWHERE: u32 = u32::MAX;
+/// Needs that are remembered as hopeless, for each class of work.
+const MOST_HOPELESS: usize = 16;
 /// Indices that may leave their preferred zone.
 const MAY_LEAVE: u32 = 2;
 
@@ -33,18 +37,6 @@ pub(in crate::auction) struct Claim {
     pub(in crate::auction) weighed: Needs,
 }
 
-/// Cells of one zone and one kind: to any filter they are the same.
-struct Group {
-    zone: u32,
-    kind: u32,
-    /// Their seats.
-    first: usize,
-    len: usize,
-    index: Tournament,
-    /// What the keys in the index were worked out for.
-    weighed: Option<Needs>,
-}
-
 /// What work wants of a cell beside room.
 struct Class {
     /// What each kind lacks.
@@ -54,26 +46,17 @@ struct Class {
     /// The zones of those, with their part of `groups`.
     zones: Vec<(u32, std::ops::Range<usize>)>,
     /// For the text of the error.
-    tags: Vec<String>,
+    tags: Arc<[String]>,
+    /// Needs for which no cell of all these had room. As a round goes on there is only less: who
+    /// wants as much or more need not look.
+    hopeless: Vec<Needs>,
 }
 
-/// Where the instances of a process are.
-struct Process {
-    hash: u64,
-    /// Pieces of work that are still to come. Where the last one goes need not be remembered, and
-    /// half of all processes have one instance.
-    left: usize,
-    /// Seats and how many are there, by seat.
-    seats: Vec<(u32, u32)>,
-    /// Zones and how many are there, by zone; those without any are not named.
-    zones: Vec<(u32, u32)>,
-}
-
-/// The last answer to what is short: full fleets refuse much of the same, one after the other.
+/// The last answer to what is free: full fleets refuse much, one after the other.
 #[derive(Clone, Copy)]
-struct LastShort {
-    question: (u32, Option<u32>, Needs, u64),
-    short: Short,
+struct LastFree {
+    question: (u32, Option<u32>, u64),
+    most: CellCapacity,
 }
 
 /// How things stand.
@@ -96,7 +79,10 @@ pub(in crate::auction) struct Stand<'a> {
     /// Containers that are being started, everywhere.
     starting: u64,
     placed: u64,
-    last_short: Option<LastShort>,
+    last_free: Option<LastFree>,
+    /// Zone and kind of the cells that refused work a moment ago: they take no part, but are no
+    /// strangers.
+    refused: Vec<(u32, u32)>,
     /// Room for a list that every choice makes.
     scratch: Vec<u32>,
 }
@@ -107,12 +93,15 @@ impl<'a> Stand<'a> {
         let mut order: Vec<(u32, u32, u32)> = Vec::with_capacity(fleet.cells().len());
         let mut ranks = vec![0_u32; fleet.zones().len()];
         let mut rank_of = Vec::with_capacity(fleet.cells().len());
+        let mut refused = Vec::new();
         for (place, cell) in fleet.cells().iter().enumerate() {
             let zone = fleet.zone_of(place);
             rank_of.push(ranks[zone as usize]);
             ranks[zone as usize] += 1;
-            if cell.standing == Standing::Takes {
-                order.push((zone, fleet.kind_of(place), number(place)));
+            match cell.standing {
+                Standing::Takes => order.push((zone, fleet.kind_of(place), number(place))),
+                Standing::Refused => refused.push((zone, fleet.kind_of(place))),
+                Standing::Unhealthy | Standing::Evacuating | Standing::Silent => {}
             }
         }
         order.sort_unstable();
@@ -130,29 +119,32 @@ impl<'a> Stand<'a> {
             preferred: preferred_zones(settings, fleet),
             starting: fleet.cells().iter().map(|cell| u64::from(cell.starting)).sum(),
             placed: 0,
-            last_short: None,
+            last_free: None,
+            refused,
             scratch: Vec::new(),
         };
         for (zone, kind, place) in order {
             let cell = &fleet.cells()[place as usize];
-            let hash = stable_hash(settings.seed, cell.info.cell_id.as_str());
             let rank = rank_of[place as usize];
-            let room = Room::new(cell.info.capacity, cell.free, cell.starting, rank, hash);
+            // Where cells are filled one after the other, that is their order also if the weight is
+            // so large that costs saturate.
+            let tie = if settings.bin_pack_weight > 0 {
+                u64::from(rank) << (u64::BITS - TIE_BITS)
+            } else {
+                stable_hash(settings.seed, cell.info.cell_id.as_str())
+            };
+            let room = Room::new(cell.info.capacity, cell.free, cell.starting, rank, tie);
             let seat = stand.rooms.len();
             let same = |group: &&mut Group| (group.zone, group.kind) == (zone, kind);
             if let Some(group) = stand.groups.last_mut().filter(same) {
                 group.len += 1;
             } else {
-                let index = Tournament::new(0);
-                stand.groups.push(Group { zone, kind, first: seat, len: 1, index, weighed: None });
+                stand.groups.push(Group::new(zone, kind, seat));
             }
             stand.seats[place as usize] = number(seat);
             stand.group_of.push(number(stand.groups.len() - 1));
             stand.rooms.push(room);
             stand.cells.push(place);
-        }
-        for group in &mut stand.groups {
-            group.index = Tournament::new(group.len);
         }
         stand
     }
@@ -162,7 +154,7 @@ impl<'a> Stand<'a> {
         // By what the filter says, not by what was asked: every image is a root file system of its
         // own, and all of them are one to the cells.
         let kinds: Vec<_> = self.fleet.kinds().iter().map(|kind| judge(kind, like)).collect();
-        let same = |it: &Class| it.kinds == kinds && it.tags == like.placement_tags;
+        let same = |it: &Class| it.kinds == kinds && *it.tags == *like.placement_tags;
         if let Some(known) = self.classes.iter().position(same) {
             return number(known);
         }
@@ -178,8 +170,8 @@ impl<'a> Stand<'a> {
                 None => zones.push((group.zone, groups.len() - 1..groups.len())),
             }
         }
-        let tags = like.placement_tags.clone();
-        self.classes.push(Class { kinds, groups, zones, tags });
+        let tags = like.placement_tags.as_slice().into();
+        self.classes.push(Class { kinds, groups, zones, tags, hopeless: Vec::new() });
         number(self.classes.len() - 1)
     }
 
@@ -187,7 +179,8 @@ impl<'a> Stand<'a> {
     /// instance is as good as gone; on one that takes no work it serves its zone.
     pub(super) fn process(&mut self, guid: &ProcessGuid, residents: &impl Residents) -> u32 {
         let hash = stable_hash(0, guid.as_str());
-        let mut process = Process { hash, left: 0, seats: Vec::new(), zones: Vec::new() };
+        let mut process =
+            Process { hash, left: 0, seats: Vec::new(), zones: ZoneCounts::default() };
         residents.each(guid, &mut |cell| {
             let Some(place) = self.fleet.find(cell) else { return };
             if self.fleet.cells()[place].standing != Standing::Evacuating {
@@ -209,12 +202,34 @@ impl<'a> Stand<'a> {
             return Err(PlacementError::InFlight);
         }
         let zone = self.preferred_zone(claim);
-        match self.choose(claim, zone) {
+        let found = if self.is_hopeless(claim) { None } else { self.choose(claim, zone) };
+        match found {
             Some(seat) => {
                 self.take(claim, seat);
                 Ok(self.cells[seat as usize])
             }
-            None => Err(self.explain_none(claim, zone)),
+            None => {
+                if !matches!(zone, Preferred::Only(_)) {
+                    self.give_up(claim);
+                }
+                Err(self.explain_none(claim, zone))
+            }
+        }
+    }
+
+    fn is_hopeless(&self, claim: &Claim) -> bool {
+        self.classes[claim.class as usize].hopeless.iter().any(|it| it.within(claim.needs))
+    }
+
+    /// Remembers that no cell has room for this, and forgets what follows from it.
+    fn give_up(&mut self, claim: &Claim) {
+        let hopeless = &mut self.classes[claim.class as usize].hopeless;
+        if hopeless.iter().any(|it| it.within(claim.needs)) {
+            return;
+        }
+        hopeless.retain(|it| !claim.needs.within(*it));
+        if hopeless.len() < MOST_HOPELESS {
+            hopeless.push(claim.needs);
         }
     }
 
@@ -234,9 +249,7 @@ impl<'a> Stand<'a> {
         self.starting += 1;
         self.placed += 1;
         let group = &mut self.groups[self.group_of[place] as usize];
-        if let Some(weighed) = group.weighed {
-            group.index.set(place - group.first, self.rooms[place].key(weighed, self.settings));
-        }
+        group.change(place);
         if let Some(process) = self.processes.get_mut(claim.process as usize) {
             process.left = process.left.saturating_sub(1);
             if process.left > 0 {
@@ -331,18 +344,15 @@ impl<'a> Stand<'a> {
     /// below that of the best so far.
     fn cheapest(&mut self, group: u32, claim: &Claim, best: &mut (u64, u32)) {
         let group = &mut self.groups[group as usize];
-        if group.weighed != Some(claim.weighed) {
-            let rooms = &self.rooms[group.first..group.first + group.len];
-            group.index.fill(rooms.iter().map(|room| room.key(claim.weighed, self.settings)));
-            group.weighed = Some(claim.weighed);
-        }
+        let first = group.first;
+        let keys = group.keys(claim.weighed, &self.rooms, self.settings);
         let taken = self.processes.get(claim.process as usize).map_or(&[][..], |it| &it.seats);
         let accept = |leaf: usize| {
-            let seat = group.first + leaf;
+            let seat = first + leaf;
             self.rooms[seat].fits(claim.needs) && !is_among(taken, seat)
         };
-        if let Some((key, leaf)) = group.index.best(best.0, accept) {
-            *best = (key, number(group.first + leaf));
+        if let Some((key, leaf)) = keys.best(best.0, accept) {
+            *best = (key, number(first + leaf));
         }
     }
 
@@ -352,36 +362,55 @@ impl<'a> Stand<'a> {
             Preferred::Any | Preferred::First(_) => None,
         };
         let class = &self.classes[claim.class as usize];
-        let tried = self.groups.iter().filter(|group| only.is_none_or(|zone| group.zone == zone));
-        let judged = tried.map(|group| class.kinds[group.kind as usize]);
+        let groups = self.groups.iter().map(|group| (group.zone, group.kind));
+        let tried = groups.chain(self.refused.iter().copied());
+        let tried = tried.filter(|(zone, _)| only.is_none_or(|only| *zone == only));
+        let judged = tried.map(|(_, kind)| class.kinds[kind as usize]);
         match judged.max_by_key(|verdict| reached(*verdict)) {
             None => PlacementError::NoCells,
-            Some(Err(nearest)) => PlacementError::Incompatible(nearest, class.tags.clone()),
+            Some(Err(nearest)) => PlacementError::Incompatible(nearest, Arc::clone(&class.tags)),
             Some(Ok(())) => PlacementError::Insufficient(self.short(claim, only)),
         }
     }
 
-    /// What is short on every cell that was tried.
+    /// What is short on every cell that was tried: of what even the emptiest has too little.
     fn short(&mut self, claim: &Claim, only: Option<u32>) -> Short {
-        let question = (claim.class, only, claim.needs, self.placed);
-        if let Some(last) = self.last_short.filter(|last| last.question == question) {
-            return last.short;
+        let most = self.most_free(claim.class, only);
+        Short {
+            containers: most.containers < 1,
+            disk: most.disk_mb < claim.needs.disk_mb,
+            memory: most.memory_mb < claim.needs.memory_mb,
         }
-        let mut short = Short { containers: true, disk: true, memory: true };
-        for group in &self.classes[claim.class as usize].groups {
+    }
+
+    /// The most of each resource that any one cell of the class has free.
+    fn most_free(&mut self, class: u32, only: Option<u32>) -> CellCapacity {
+        let question = (class, only, self.placed);
+        if let Some(last) = self.last_free.filter(|last| last.question == question) {
+            return last.most;
+        }
+        let mut most = CellCapacity::default();
+        // A cell that refused work has less than it said, nobody knows of what.
+        let kinds = &self.classes[class as usize].kinds;
+        if self.refused.iter().any(|(zone, kind)| {
+            only.is_none_or(|only| only == *zone) && kinds[*kind as usize].is_ok()
+        }) {
+            most = CellCapacity { memory_mb: u32::MAX, disk_mb: u32::MAX, containers: 1 };
+        }
+        for group in &self.classes[class as usize].groups {
             let group = &self.groups[*group as usize];
             if only.is_some_and(|zone| group.zone != zone) {
                 continue;
             }
             for room in &self.rooms[group.first..group.first + group.len] {
                 let free = room.free();
-                short.containers &= free.containers < 1;
-                short.disk &= free.disk_mb < claim.needs.disk_mb;
-                short.memory &= free.memory_mb < claim.needs.memory_mb;
+                most.containers = most.containers.max(free.containers);
+                most.disk_mb = most.disk_mb.max(free.disk_mb);
+                most.memory_mb = most.memory_mb.max(free.memory_mb);
             }
         }
-        self.last_short = Some(LastShort { question, short });
-        short
+        self.last_free = Some(LastFree { question, most });
+        most
     }
 
     pub(in crate::auction) fn preferred_zone(&self, claim: &Claim) -> Preferred {
@@ -429,29 +458,6 @@ pub(in crate::auction) enum Preferred {
     First(Option<u32>),
     /// This one and no other.
     Only(Option<u32>),
-}
-
-impl Process {
-    fn add(&mut self, seat: u32, zone: u32) {
-        for (list, what) in [(&mut self.seats, seat), (&mut self.zones, zone)] {
-            if what == NOWHERE {
-                continue;
-            }
-            match list.binary_search_by_key(&what, |(known, _)| *known) {
-                Ok(at) => list[at].1 += 1,
-                Err(at) => list.insert(at, (what, 1)),
-            }
-        }
-    }
-
-    fn in_zone(&self, zone: u32) -> u32 {
-        let found = self.zones.binary_search_by_key(&zone, |(known, _)| *known);
-        found.map_or(0, |at| self.zones[at].1)
-    }
-}
-
-fn is_among(taken: &[(u32, u32)], seat: usize) -> bool {
-    taken.binary_search_by_key(&number(seat), |(known, _)| *known).is_ok()
 }
 
 /// How far a cell came through the filter.

@@ -1,13 +1,28 @@
 //! A batch that was sent to a cell: what it takes there, and whether the cell has answered.
 
+use std::collections::BTreeSet;
+
 use volvox_protocol::cell::CellCapacity;
+use volvox_protocol::id::{DefinitionId, ProcessGuid, TaskGuid};
 use volvox_protocol::request::{LrpStart, Requirements, TaskStart, WorkBatch};
+use volvox_protocol::time::Timestamp;
+
+use super::heard::{ANSWER_WITHIN, REFLECTED_WITHIN};
 
 /// Whether the cell has said which of the work it refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    Awaited,
-    Here,
+    /// Not yet; it was sent then.
+    Awaited(Timestamp),
+    /// Then.
+    Here(Timestamp),
+}
+
+/// Whether the cell's load counts the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InLoad {
+    NotYet,
+    Reflected,
 }
 
 /// A batch on its way, or with a cell whose load does not show it yet.
@@ -16,6 +31,7 @@ pub(super) struct Sent {
     batch: WorkBatch,
     room: CellCapacity,
     answer: Answer,
+    in_load: InLoad,
     /// The version of the cell's load that the decision was made from.
     load_version: u64,
 }
@@ -23,7 +39,7 @@ pub(super) struct Sent {
 /// What a cell gave back.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
-    pub(super) lrps: Vec<(LrpStart, Vec<u32>)>,
+    pub(super) lrps: Vec<LrpStart>,
     pub(super) tasks: Vec<TaskStart>,
 }
 
@@ -34,13 +50,10 @@ impl Refused {
 }
 
 impl Sent {
-    pub(super) fn new(batch: WorkBatch, load_version: u64) -> Self {
-        let mut room = CellCapacity::default();
-        for start in &batch.lrps {
-            (0..start.indices.len()).for_each(|_| grow(&mut room, &start.requirements));
-        }
-        batch.tasks.iter().for_each(|task| grow(&mut room, &task.requirements));
-        Sent { batch, room, answer: Answer::Awaited, load_version }
+    pub(super) fn new(now: Timestamp, batch: WorkBatch, load_version: u64) -> Self {
+        let room = room_of(&batch);
+        let (answer, in_load) = (Answer::Awaited(now), InLoad::NotYet);
+        Sent { batch, room, answer, in_load, load_version }
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -57,7 +70,24 @@ impl Sent {
     }
 
     pub(super) fn is_unanswered(&self) -> bool {
-        self.answer == Answer::Awaited
+        matches!(self.answer, Answer::Awaited(_))
+    }
+
+    pub(super) fn is_reflected(&self) -> bool {
+        self.in_load == InLoad::Reflected
+    }
+
+    /// The cell's load counts it, or the cell knows nothing of it.
+    pub(super) fn reflect(&mut self) {
+        self.in_load = InLoad::Reflected;
+    }
+
+    /// When it is given up on.
+    pub(super) fn deadline(&self) -> Timestamp {
+        match self.answer {
+            Answer::Awaited(since) => since + ANSWER_WITHIN,
+            Answer::Here(since) => since + REFLECTED_WITHIN,
+        }
     }
 
     /// The instances that were not refused.
@@ -65,40 +95,49 @@ impl Sent {
         self.batch.lrps.iter()
     }
 
-    /// Takes out what the cell refuses. What was not in the batch is not believed, and a second
-    /// answer says nothing new.
-    pub(super) fn answered(&mut self, refused: &WorkBatch) -> Refused {
-        let mut back = Refused::default();
-        if self.answer == Answer::Here {
-            return back;
+    /// Takes out what the cell refuses. What was not in the batch is not believed. None: it has
+    /// answered before, and a second answer says nothing new.
+    pub(super) fn answered(&mut self, now: Timestamp, refused: &WorkBatch) -> Option<Refused> {
+        if !self.is_unanswered() {
+            return None;
         }
-        self.answer = Answer::Here;
-        for named in &refused.lrps {
-            let of = |start: &&mut LrpStart| {
-                (&start.process_guid, &start.definition_id)
-                    == (&named.process_guid, &named.definition_id)
-            };
-            let Some(start) = self.batch.lrps.iter_mut().find(of) else { continue };
-            let mut taken = start.indices.clone();
-            taken.retain(|index| named.indices.contains(index));
-            start.indices.retain(|index| !taken.contains(index));
-            if !taken.is_empty() {
-                back.lrps.push((start.clone(), taken));
+        self.answer = Answer::Here(now);
+        let named = refused.lrps.iter().flat_map(|start| {
+            let of = (&start.process_guid, &start.definition_id);
+            start.indices.iter().map(move |index| (of, *index))
+        });
+        let lrps: BTreeSet<((&ProcessGuid, &DefinitionId), u32)> = named.collect();
+        let tasks: BTreeSet<&TaskGuid> = refused.tasks.iter().map(|it| &it.task_guid).collect();
+
+        let mut back = Refused::default();
+        for start in &mut self.batch.lrps {
+            let indices = std::mem::take(&mut start.indices);
+            let (given_back, kept) = indices.into_iter().partition(|index| {
+                lrps.contains(&((&start.process_guid, &start.definition_id), *index))
+            });
+            start.indices = kept;
+            let given_back: Vec<u32> = given_back;
+            if !given_back.is_empty() {
+                back.lrps.push(LrpStart { indices: given_back, ..start.clone() });
             }
         }
         self.batch.lrps.retain(|start| !start.indices.is_empty());
-        for named in &refused.tasks {
-            let of = |task: &TaskStart| task.task_guid == named.task_guid;
-            if let Some(at) = self.batch.tasks.iter().position(of) {
-                back.tasks.push(self.batch.tasks.remove(at));
-            }
-        }
-        for (start, indices) in &back.lrps {
-            indices.iter().for_each(|_| shrink(&mut self.room, &start.requirements));
-        }
-        back.tasks.iter().for_each(|task| shrink(&mut self.room, &task.requirements));
-        back
+        let all = std::mem::take(&mut self.batch.tasks);
+        (back.tasks, self.batch.tasks) =
+            all.into_iter().partition(|task| tasks.contains(&task.task_guid));
+        // Anew, not by subtraction: a sum that saturated cannot be taken apart.
+        self.room = room_of(&self.batch);
+        Some(back)
     }
+}
+
+fn room_of(batch: &WorkBatch) -> CellCapacity {
+    let mut room = CellCapacity::default();
+    for start in &batch.lrps {
+        (0..start.indices.len()).for_each(|_| grow(&mut room, &start.requirements));
+    }
+    batch.tasks.iter().for_each(|task| grow(&mut room, &task.requirements));
+    room
 }
 
 /// Saturating, because no cell has more: what is too much is too much.
@@ -106,10 +145,4 @@ fn grow(room: &mut CellCapacity, needs: &Requirements) {
     room.memory_mb = room.memory_mb.saturating_add(needs.memory_mb);
     room.disk_mb = room.disk_mb.saturating_add(needs.disk_mb);
     room.containers = room.containers.saturating_add(1);
-}
-
-fn shrink(room: &mut CellCapacity, needs: &Requirements) {
-    room.memory_mb = room.memory_mb.saturating_sub(needs.memory_mb);
-    room.disk_mb = room.disk_mb.saturating_sub(needs.disk_mb);
-    room.containers = room.containers.saturating_sub(1);
 }

@@ -65,8 +65,69 @@ fn cells_that_are_unhealthy_or_evacuating_get_nothing() {
     {
         let out = Cell { standing, ..cell("a", "z1", ROOM) };
         check(vec![out.clone(), used(cell("b", "z2", ROOM), 900, 0, 0)], &[("b", 5)], "b");
-        check_error(vec![out], (*needs(1, 1)).clone(), "unable to communicate to compatible cells");
+        // One that refused work is there, and has less than it said.
+        let expected = if standing == Standing::Refused {
+            "insufficient resources"
+        } else {
+            "unable to communicate to compatible cells"
+        };
+        check_error(vec![out], (*needs(1, 1)).clone(), expected);
     }
+}
+
+#[test]
+fn cells_are_packed_in_order_even_if_the_weight_is_too_large_to_count() {
+    for bin_pack_weight in [1_000, u32::MAX] {
+        let settings = Settings { bin_pack_weight, ..Settings::default() };
+        let fleet = cells(200, 2, capacity(100, 100, 10));
+        let starts = singles("p", 500, &needs(30, 1));
+        let decided = decide(&settings, fleet, starts, vec![], &());
+        for zone in 0..2 {
+            let counts: Vec<u32> = decided.counts().into_iter().skip(zone).step_by(2).collect();
+            assert!(counts.is_sorted_by(|a, b| a >= b), "{bin_pack_weight}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn work_that_nobody_can_take_does_not_stop_what_comes_after() {
+    let fleet = vec![cell("a", "z", capacity(100, 10, 10)), cell("b", "z", capacity(10, 100, 10))];
+    let starts = vec![
+        lrp("memory", [0], needs(101, 1)),
+        lrp("both", [0], needs(50, 50)),
+        lrp("fits-a", [0], needs(50, 10)),
+        lrp("fits-b", [0], needs(10, 50)),
+        lrp("both-again", [0], needs(60, 60)),
+    ];
+    let decided = decide(&Settings::default(), fleet, starts, vec![], &());
+    let placed = [("fits-a/0", "a"), ("fits-b/0", "b")];
+    assert_eq!(decided.placed(), placed.map(|(work, cell)| (work.to_owned(), cell.to_owned())));
+    let failed = [
+        ("memory/0", "insufficient resources: memory"),
+        ("both-again/0", "insufficient resources"),
+        ("both/0", "insufficient resources"),
+    ];
+    let failed = failed.map(|(work, why)| (work.to_owned(), why.to_owned()));
+    assert_eq!(decided.failed(), failed);
+}
+
+#[test]
+fn cells_of_many_kinds_are_told_apart() {
+    let fleet: Vec<Cell> = (0..300)
+        .map(|nth| {
+            let tag = format!("tag-{}", nth % 100);
+            info(cell(&format!("c{nth:03}"), "z", ROOM), |it| it.placement_tags = vec![tag])
+        })
+        .collect();
+    let built = Fleet::new(fleet.clone());
+    assert_eq!(built.kinds().len(), 100);
+    assert_eq!(built.kind_of(7), built.kind_of(107));
+    let want = Requirements { placement_tags: vec!["tag-42".to_owned()], ..(*needs(1, 1)).clone() };
+    let starts = vec![lrp("p", 0..3, Arc::new(want))];
+    let decided = decide(&Settings::default(), fleet, starts, vec![], &());
+    let mut on: Vec<String> = decided.placed().into_iter().map(|(_, cell)| cell).collect();
+    on.sort();
+    assert_eq!(on, ["c042", "c142", "c242"]);
 }
 
 #[test]

@@ -78,6 +78,7 @@ struct World {
     asked: BTreeSet<String>,
     ended: BTreeSet<String>,
     sends: usize,
+    now: Timestamp,
 }
 
 impl World {
@@ -100,11 +101,13 @@ impl World {
             truth.say();
             cells.push(truth);
         }
-        World { rounds, cells, asked: BTreeSet::new(), ended: BTreeSet::new(), sends: 0 }
+        World { rounds, cells, asked: BTreeSet::new(), ended: BTreeSet::new(), sends: 0, now: NOW }
     }
 
     fn step(&mut self, random: &mut SplitMix) {
         let at = random.below(self.cells.len());
+        self.now = self.now + Duration::from_millis(10);
+        self.rounds.pass(self.now);
         match random.below(8) {
             0 => self.ask(random),
             1 | 2 => self.think(),
@@ -131,13 +134,13 @@ impl World {
     fn answer(&mut self, at: usize, random: &mut SplitMix) {
         let nth = random.below(self.cells[at].answers.len());
         let (number, refused) = self.cells[at].answers.swap_remove(nth);
-        self.rounds.answered(&id(&self.cells[at].name), number, &refused);
+        self.rounds.answered(self.now, &id(&self.cells[at].name), number, &refused);
     }
 
     /// A round takes everything that waits, and leaves only what has no place.
     fn think(&mut self) {
         let before = self.rounds.waiting();
-        let orders = self.rounds.think(&Wanting::default());
+        let orders = self.rounds.think(self.now, &Wanting::default());
         let mut placed = 0;
         for (cell, batch) in orders.sends {
             placed += batch.lrps.iter().map(|start| start.indices.len()).sum::<usize>();
@@ -147,7 +150,7 @@ impl World {
             self.sends += 1;
         }
         assert_eq!(self.rounds.waiting() + placed, before, "nothing is lost, nothing is doubled");
-        assert!(!self.rounds.is_due());
+        assert!(!self.rounds.is_due(self.now));
     }
 
     /// With all loads heard, what the auction believes of a cell is the truth less what is on its
@@ -176,7 +179,7 @@ impl World {
             let guid = start.process_guid.clone();
             start.indices.iter().map(|index| format!("{guid}/{index}")).collect::<Vec<_>>()
         };
-        found.extend(self.rounds.waiting.lrps().flat_map(names));
+        found.extend(self.rounds.fresh.lrps().chain(self.rounds.parked.lrps()).flat_map(names));
         for truth in &self.cells {
             found.extend(truth.running.iter().map(|(name, _)| name.clone()));
             found.extend(truth.inbox.iter().flat_map(|it| &it.lrps).flat_map(names));
@@ -223,12 +226,14 @@ fn when_all_is_heard_nothing_waits_that_has_room() {
                 world.cells[at].say();
             }
             world.check_books();
-            if world.rounds.is_due() {
+            world.now = world.now + Duration::from_secs(60);
+            world.rounds.pass(world.now);
+            if world.rounds.is_due(world.now) {
                 world.think();
             }
         }
         world.check_work();
-        for start in world.rounds.waiting.lrps() {
+        for start in world.rounds.fresh.lrps().chain(world.rounds.parked.lrps()) {
             let needs = &start.requirements;
             let room = world.cells.iter().any(|it| {
                 it.free.memory_mb >= needs.memory_mb
@@ -237,7 +242,7 @@ fn when_all_is_heard_nothing_waits_that_has_room() {
             });
             assert!(!room, "seed {seed}: {start:?} waits though there is room");
         }
-        let under_way: usize = world.rounds.cells.values().map(|heard| heard.sent.len()).sum();
+        let under_way: usize = world.rounds.cells.values().map(Heard::batches_under_way).sum();
         assert_eq!(under_way, 0, "seed {seed}: what was answered and reflected is forgotten");
     }
 }
