@@ -22,18 +22,19 @@ use volvox_protocol::time::Timestamp;
 
 pub use self::joining::{JoinError, enrolment, join};
 use self::memory::Memory;
+use crate::codec;
 use crate::identity::{CertificateError, Holder, Kind, MemberId};
 use crate::logic::{self, Birth, Effect, Input, Member, Refused, Standing};
 use crate::message::Message;
 use crate::profile::Profile;
-use crate::record::{Content, Topic};
+use crate::record::{Content, Topic, body_limit};
 use crate::request::{AskError, Request, Service};
 use crate::tls::config::{Clock, client_config, peer, server_config, system_clock};
 use crate::tls::folder::{Credentials, FolderError, MemberFolder};
 use crate::tls::notary::ClusterNotary;
 use crate::transport::{
-    Counters, Delivery, Enrolment, Happening, LinkInfo, Peer, Settings, Tls, Transport,
-    TransportError,
+    Counters, Delivery, DialRefused, Enrolment, Happening, LinkInfo, Peer, Settings, Tls,
+    Transport, TransportError,
 };
 
 /// Packets and link changes that wait for the member. Beyond it packets are dropped, and counted.
@@ -87,6 +88,16 @@ pub enum MeshError {
     /// The credentials cannot be used for TLS.
     #[error("TLS: {0}")]
     Tls(String),
+    /// What was to be said is too long for the mesh. Nothing was said.
+    #[error("{what} has {given} bytes, the limit is {limit}")]
+    TooLarge {
+        /// What.
+        what: &'static str,
+        /// How long it is.
+        given: usize,
+        /// How long it may be.
+        limit: usize,
+    },
     /// The member has stopped.
     #[error("the mesh has stopped")]
     Stopped,
@@ -238,7 +249,9 @@ impl Mesh {
             folder,
             config: Arc::new(config),
             malformed: 0,
-            reported: Refused::default(),
+            reported: (Refused::default(), 0),
+            refused_dials: Vec::new(),
+            route: None,
             renewing: false,
             orders: mesh.orders.downgrade(),
         };
@@ -264,11 +277,13 @@ impl Mesh {
 
     /// Says what this cell is.
     pub async fn publish_info(&self, info: CellInfo) -> Result<(), MeshError> {
+        fits("the cell's info", Topic::Info, codec::encode(&info).len())?;
         self.order(Order::Take(Input::PublishInfo(info))).await
     }
 
     /// Says how this cell is doing.
     pub async fn publish_load(&self, load: CellLoad) -> Result<(), MeshError> {
+        fits("the cell's load", Topic::Load, codec::encode(&load).len())?;
         self.order(Order::Take(Input::PublishLoad(load))).await
     }
 
@@ -334,6 +349,17 @@ impl Time {
         self.at + self.began.elapsed()
     }
 
+    /// Follows a clock that was set forward: on a machine without one of its own, or after a sleep. Set
+    /// back, it is not followed: time goes on until the clock has caught up. True if it was.
+    fn follow(&mut self, clock: Timestamp) -> bool {
+        let ahead = clock.since(self.now());
+        if ahead < Duration::from_secs(2) {
+            return false;
+        }
+        self.at = self.at + ahead;
+        true
+    }
+
     fn until(&self, at: Timestamp) -> tokio::time::Instant {
         // Timers further away than a day are looked at again then.
         let span = at.since(self.at).min(self.began.elapsed() + Duration::from_secs(86_400));
@@ -355,7 +381,10 @@ struct Driver {
     folder: MemberFolder,
     config: Arc<Config>,
     malformed: u64,
-    reported: Refused,
+    reported: (Refused, u64),
+    refused_dials: Vec<(Option<MemberId>, SocketAddr)>,
+    /// The address by which we last saw ourselves speak to others.
+    route: Option<std::net::IpAddr>,
     renewing: bool,
     orders: mpsc::WeakSender<Order>,
 }
@@ -410,7 +439,13 @@ impl Driver {
                 }
                 Wake::Order(order) => self.ordered(order),
                 Wake::Tick => self.take(Input::Tick),
-                Wake::Address => self.look_at_address(),
+                Wake::Address => {
+                    if self.time.follow((self.clock)()) {
+                        tracing::info!("the clock was set forward");
+                        renewal = self.renewal_due();
+                    }
+                    self.look_at_address();
+                }
                 Wake::Refusals => self.look_at_refusals(),
                 Wake::Names => self.resolve_again(),
                 Wake::Renewal => self.begin_renewal(),
@@ -426,6 +461,13 @@ impl Driver {
         let effects = self.member.apply(self.time.now(), input);
         for effect in effects {
             self.perform(effect);
+        }
+        // After the effects, which are to be performed in order.
+        while let Some((peer, address)) = self.refused_dials.pop() {
+            let input = Input::DialFailed { peer, address };
+            for effect in self.member.apply(self.time.now(), input) {
+                self.perform(effect);
+            }
         }
     }
 
@@ -457,7 +499,10 @@ impl Driver {
     fn ordered(&mut self, order: Order) {
         match order {
             Order::Take(input) => self.take(input),
-            Order::Seeds(seeds) => self.take(Input::Seeds(seeds)),
+            Order::Seeds(mut seeds) => {
+                seeds.extend(self.memory.peers().iter().map(|peer| peer.address));
+                self.take(Input::Seeds(seeds));
+            }
             Order::Members(answer) => {
                 let _nobody_waits = answer.send(self.view());
             }
@@ -478,12 +523,23 @@ impl Driver {
                 self.transport.send(to, Bytes::from(message.encode()), delivery);
             }
             Effect::Dial { peer, address } => {
-                if self.transport.dial(peer, address).is_err() {
+                match self.transport.dial(peer, address) {
+                    // The one that is under way will do.
+                    Ok(()) | Err(DialRefused::UnderWay) => {}
                     // Told of nothing later: so it has failed now, and is tried again.
-                    self.take(Input::DialFailed { peer, address });
+                    Err(DialRefused::Full | DialRefused::Stopped) => {
+                        self.refused_dials.push((peer, address));
+                    }
                 }
             }
-            Effect::Close { peer } => self.transport.close(peer, "not wanted any more"),
+            Effect::Close { peer } => {
+                // What was said to it just before should be out by then.
+                let transport = self.transport.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(GOODBYE).await;
+                    transport.close(peer, "not wanted any more");
+                });
+            }
             Effect::Present { holder, generation, address } => {
                 tracing::info!(member = ?holder.member, name = %holder.name, kind = ?holder.kind,
                     %address, "member is present");
@@ -559,7 +615,11 @@ impl Driver {
         }
         let towards = self.transport.links().into_iter().find(|link| link.dialled);
         let Some(towards) = towards.map(|link| unmapped(link.address)) else { return };
-        if let Some(found) = address::towards(towards) {
+        let found = address::towards(towards);
+        // Others may see us at another address, behind a NAT: only a change of ours is news.
+        if let Some(found) = found
+            && self.route.replace(found).is_some_and(|last| last != found)
+        {
             let port = self.transport.address().port();
             self.take(Input::Moved(SocketAddr::new(found, port)));
         }
@@ -567,10 +627,10 @@ impl Driver {
 
     /// One line for all that was refused since the last one: a hostile member must not fill a disk.
     fn look_at_refusals(&mut self) {
-        let refused = self.member.refused();
-        if refused != self.reported {
-            tracing::warn!(?refused, malformed = self.malformed, "refused, in all so far");
-            self.reported = refused;
+        let (refused, malformed) = (self.member.refused(), self.malformed);
+        if (refused, malformed) != self.reported {
+            tracing::warn!(?refused, malformed, "refused, in all so far");
+            self.reported = (refused, malformed);
         }
     }
 
@@ -586,6 +646,11 @@ impl Driver {
             }
         });
     }
+}
+
+fn fits(what: &'static str, topic: Topic, given: usize) -> Result<(), MeshError> {
+    let limit = body_limit(topic);
+    if given <= limit { Ok(()) } else { Err(MeshError::TooLarge { what, given, limit }) }
 }
 
 fn settings(config: &Config, me: &Holder) -> Settings {

@@ -263,8 +263,9 @@ pub struct Member<N> {
     is_catching_up: bool,
     /// When we last asked somebody for all it knows.
     asked_everything: Timestamp,
-    /// Comparisons of digests in a row that differed.
-    mismatches: u32,
+    /// With whom we last compared.
+    compared_with: Option<MemberId>,
+    compared_loads_with: Option<MemberId>,
     /// Comparisons that we asked for since we last agreed with somebody.
     comparisons: u32,
     timers: Timers,
@@ -287,9 +288,10 @@ struct Own {
     unpushed: u8,
     /// When a record of an older life made us begin another.
     reborn: Timestamp,
-    /// When we last answered an accusation, and whose it was.
+    /// When we last answered an accusation, whose it was, and the least time until the next answer.
     answered: Timestamp,
     accuser: Option<MemberId>,
+    answer_gap: Duration,
 }
 
 /// One who was missing for so long that it is in no table any more.
@@ -360,6 +362,7 @@ impl<N: Notary> Member<N> {
             reborn: Timestamp::ZERO,
             answered: Timestamp::ZERO,
             accuser: None,
+            answer_gap: profile.trial_shortest,
         };
         // Who is told of nobody begins a mesh.
         let synced = birth.seeds.is_empty();
@@ -396,7 +399,8 @@ impl<N: Notary> Member<N> {
             synced,
             is_catching_up: false,
             asked_everything: Timestamp::ZERO,
-            mismatches: 0,
+            compared_with: None,
+            compared_loads_with: None,
             comparisons: 0,
             timers,
             expected: Timestamp::NEVER,
@@ -426,7 +430,10 @@ impl<N: Notary> Member<N> {
             Input::Revoke(members) => self.revoke(now, members),
             Input::Renewed(certificate) => self.renewed(now, &certificate),
             Input::Moved(address) => self.moved(now, address),
-            Input::Seeds(seeds) => self.seeds = seeds,
+            Input::Seeds(seeds) => {
+                self.seeds = seeds;
+                self.timers.seeds = now;
+            }
             Input::Leave => self.leave(now),
         }
         self.tick(now);

@@ -22,6 +22,17 @@ use crate::identity::{MemberId, Notary, Signature};
 /// Bytes of a record's body. The largest is a list of revoked members.
 pub const BODY_BYTES: usize = 64 << 10;
 
+/// Bytes that a record of this topic may have. Everybody passes them on, within small budgets.
+pub const fn body_limit(topic: Topic) -> usize {
+    match topic {
+        Topic::Certificate => 2 << 10,
+        Topic::Card => 256,
+        Topic::Info => 8 << 10,
+        Topic::Load => 512,
+        Topic::Revocations => BODY_BYTES,
+    }
+}
+
 /// Members that one list of revocations can name.
 pub const REVOCATIONS: usize = 4_000;
 
@@ -163,6 +174,10 @@ impl Record {
 
     fn from_wire(wire: &Wire<'_>) -> Result<Record, CodecError> {
         let Wire { subject, topic, version, body, signature } = *wire;
+        let limit = body_limit(topic);
+        if body.len() > limit {
+            return Err(CodecError::TooLarge { given: body.len(), limit });
+        }
         let content = match topic {
             Topic::Certificate => Content::Certificate,
             Topic::Card => Content::Card(codec::decode(body, BODY_BYTES)?),
@@ -176,9 +191,6 @@ impl Record {
                 Content::Revocations(list)
             }
         };
-        if body.len() > BODY_BYTES {
-            return Err(CodecError::TooLarge { given: body.len(), limit: BODY_BYTES });
-        }
         Ok(Record { subject, topic, version, body: body.into(), content, signature })
     }
 

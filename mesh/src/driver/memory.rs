@@ -107,6 +107,10 @@ impl Memory {
         }
         self.changed = false;
         let mut peers: Vec<KnownPeer> = self.peers.values().cloned().collect();
+        // Those of the last life that were not met in this one may be on the other side of a cut.
+        let unmet = self.known.iter().filter(|old| !peers.iter().any(|p| p.name == old.name));
+        let unmet: Vec<KnownPeer> = unmet.cloned().collect();
+        peers.extend(unmet.into_iter().take(PEERS.saturating_sub(self.peers.len())));
         peers.sort_by_key(|peer| !peer.coordinator);
         let path = self.path.clone();
         self.saving = Some(tokio::task::spawn_blocking(move || {

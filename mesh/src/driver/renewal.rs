@@ -35,6 +35,7 @@ impl Driver {
         let enrolment = self.config.enrolment.clone();
         let coordinators = self.coordinators();
         let clock = self.clock.clone();
+        let folder = self.folder.clone();
         tokio::spawn(async move {
             let request = request_renewal(&old, old.key()).encode();
             let mut replies = Vec::new();
@@ -63,6 +64,12 @@ impl Driver {
                     Err(error) => tracing::warn!(error, "the certificate was not renewed"),
                 }
             }
+            if let Some(credentials) = renewed.clone() {
+                let stored = tokio::task::spawn_blocking(move || folder.store(&credentials)).await;
+                if let Ok(Err(error)) = stored {
+                    tracing::error!(%error, "the renewed certificate was not kept on disk");
+                }
+            }
             let _ended = orders.send(Order::Renewed(renewed.unwrap_or(old))).await;
         });
     }
@@ -85,9 +92,6 @@ impl Driver {
         self.renewing = false;
         if credentials.certificate() == self.credentials.certificate() {
             return;
-        }
-        if let Err(error) = self.folder.store(&credentials) {
-            tracing::error!(%error, "the renewed certificate was not kept on disk");
         }
         match tls(&credentials, &self.clock, &self.revoked) {
             Ok(tls) => {

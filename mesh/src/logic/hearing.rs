@@ -17,6 +17,13 @@ use crate::identity::{Holder, MemberId, Notary};
 use crate::message::Message;
 use crate::record::{Content, Item, REVOCATIONS, Record, Topic};
 
+/// The least time between two cards that a reunion calls for.
+const SPEAK_UP: Duration = Duration::from_secs(10);
+
+/// Forgeries in one message after which the rest is not looked at, and the link ends: who passes news on
+/// has checked it, and each check costs us time.
+const FORGERIES: u64 = 8;
+
 /// Members that can be revoked. Beyond it, certificates have to run out.
 const REVOKED: usize = 65_536;
 
@@ -26,10 +33,15 @@ const REBIRTH: Duration = Duration::from_secs(10);
 
 impl<N: Notary> Member<N> {
     pub(super) fn hear_all(&mut self, now: Timestamp, from: MemberId, items: Vec<Item>) {
+        let forged = self.refused.forged;
         for item in items {
             match item {
                 Item::Record(record) => self.hear_record(now, from, record),
                 Item::Accusation(accusation) => self.hear_accusation(now, from, accusation),
+            }
+            if self.refused.forged - forged >= FORGERIES {
+                self.out.push(Effect::Close { peer: from });
+                return;
             }
         }
     }
@@ -140,6 +152,9 @@ impl<N: Notary> Member<N> {
         self.clear_charges(member);
         self.missing_since.remove(&member);
         if let Some(forgotten) = self.forgotten.remove(&member) {
+            if forgotten.card.generation == record.version.generation {
+                self.speak_up(now);
+            }
             self.hear_certificate(now, Some(from), forgotten.certificate);
         }
         if before == Standing::Missing {
@@ -166,6 +181,15 @@ impl<N: Notary> Member<N> {
         self.rumour(now, Item::Record(record), Some(from));
     }
 
+    /// One whom we forgot is there again, in the life that we knew: we were apart, and its side may have
+    /// forgotten us. Only a newer card of ours brings us back there.
+    pub(super) fn speak_up(&mut self, now: Timestamp) {
+        if now.since(self.own.answered) >= SPEAK_UP {
+            let at = now + self.jittered(Duration::from_secs(1));
+            self.timers.answer = self.timers.answer.min(at);
+        }
+    }
+
     pub(super) fn place_on_rings(&mut self, member: MemberId, is_there: bool) {
         if is_there {
             self.rings.insert(member);
@@ -179,6 +203,12 @@ impl<N: Notary> Member<N> {
         self.roster.put(record.clone(), None);
         self.rumour(now, Item::Record(record), Some(from));
         self.expel(&list);
+        // What one coordinator says must outlive it: every coordinator says it too.
+        let own = self.roster.record(self.me.member, Topic::Revocations);
+        let said = own.map(|record| revoked_by(record)).unwrap_or_default();
+        if is_coordinator(&self.me) && list.iter().any(|member| !said.contains(member)) {
+            self.revoke(now, list);
+        }
     }
 
     /// A coordinator's own decision.

@@ -37,6 +37,11 @@ const LOOK: Duration = Duration::from_secs(5);
 pub(super) struct Link {
     pub(super) open: bool,
     pub(super) dialling: bool,
+    /// When we last dialled.
+    pub(super) dialled_at: Timestamp,
+    /// Comparisons of digests in a row that differed, and whether the loads' did last.
+    pub(super) mismatches: u32,
+    pub(super) loads_differ: bool,
     dialled: bool,
     address: SocketAddr,
     retry_at: Timestamp,
@@ -64,6 +69,9 @@ impl Link {
         Link {
             open: false,
             dialling: false,
+            dialled_at: now,
+            mismatches: 0,
+            loads_differ: false,
             dialled: false,
             address,
             retry_at: now,
@@ -123,6 +131,10 @@ impl<N: Notary> Member<N> {
             self.out.push(Effect::Close { peer });
             return;
         }
+        // It speaks to us itself: who was forgotten is remembered again.
+        if self.forgotten.remove(&peer).is_some() {
+            self.speak_up(now);
+        }
         if let Ok(holder) = self.notary.holder(now, certificate) {
             let record = Arc::new(Record::certificate(peer, issued_ms(&holder), certificate));
             let known = self.roster.version(peer, Topic::Certificate);
@@ -138,7 +150,10 @@ impl<N: Notary> Member<N> {
         let (urgent, gossip) = (self.urgent.end(), self.gossip.end());
         let link = self.link_entry(now, peer, address);
         let was_open = link.open;
-        *link = Link { open: true, dialled, address, ..Link::new(now, address) };
+        let old = std::mem::replace(link, Link::new(now, address));
+        // What a member may ask for is not more because it comes again.
+        let Link { wants, questions, errands, .. } = old;
+        *link = Link { wants, questions, errands, open: true, dialled, ..Link::new(now, address) };
         link.urgent_place = urgent;
         link.gossip_place = gossip;
         self.timers.seeds = Timestamp::NEVER;
@@ -146,7 +161,8 @@ impl<N: Notary> Member<N> {
         self.timers.links = now;
         self.greet(peer);
         let is_waiting = now.since(self.asked_everything) < CATCH_UP;
-        if !self.synced && !is_waiting || was_open {
+        let is_needed = self.profile.leaf || !self.synced && !is_waiting || was_open;
+        if is_needed {
             self.asked_everything = now;
             self.ask_everything(peer);
         }

@@ -40,6 +40,9 @@ const HEARSAY: u32 = 3;
 /// [`Profile::indirect_wait`]: crate::profile::Profile::indirect_wait
 const INDIRECT_STEPS: u32 = 4;
 
+/// A dial that nobody told the end of is made again after this time.
+const LOST_DIAL: Duration = Duration::from_secs(30);
+
 /// Accusations that a ping tells the one who is accused.
 const GRIEVANCES: usize = 4;
 
@@ -406,8 +409,10 @@ impl<N: Notary> Member<N> {
         let card = self.roster.get(target).and_then(|subject| subject.card());
         let Some(address) = card.filter(|card| !card.leaf).map(|card| card.address) else { return };
         let link = self.link_entry(now, target, address);
-        if !link.open && !link.dialling {
+        let is_lost = now.since(link.dialled_at) >= LOST_DIAL;
+        if !link.open && (!link.dialling || is_lost) {
             link.dialling = true;
+            link.dialled_at = now;
             self.out.push(Effect::Dial { peer: Some(target), address });
         }
     }

@@ -61,24 +61,47 @@ impl<N: Notary> Member<N> {
     /// Somebody shows digests of what it knows.
     pub(super) fn consider_roots(&mut self, now: Timestamp, from: MemberId, theirs: Roots) {
         let ours = self.roster.roots();
-        if theirs == Roots::default() || self.profile.leaf {
+        if self.profile.leaf {
+            // It compares nothing, but who the coordinators are it asks now and then.
+            if self.coordinator_ids.contains(&from) && self.timers.compare <= now {
+                self.timers.compare = now + self.jittered(self.profile.compare_every);
+                self.ask(from, Scope::Coordinators);
+            }
             return;
         }
+        let Some(link) = self.links.get_mut(&from).filter(|_| theirs != Roots::default()) else {
+            return;
+        };
+        link.loads_differ = theirs.load != ours.load;
+        let loads_differ = link.loads_differ;
         if theirs.standing == ours.standing {
-            self.mismatches = 0;
+            link.mismatches = 0;
             self.comparisons = 0;
         } else {
-            self.mismatches += 1;
+            link.mismatches += 1;
         }
-        if self.mismatches >= MISMATCHES && self.timers.compare <= now {
-            self.mismatches = 0;
+        let mismatches = link.mismatches;
+        // One that shows us other digests again and again must not be the only one that we ask.
+        let others = |differs: fn(&super::Link) -> bool| {
+            let mut others = self.links.iter().filter(|(peer, _)| **peer != from);
+            others.any(|(_, link)| link.open && differs(link))
+        };
+        let is_turn = self.compared_with != Some(from) || !others(|link| link.mismatches > 0);
+        let is_turn_of_loads =
+            self.compared_loads_with != Some(from) || !others(|link| link.loads_differ);
+        if mismatches >= MISMATCHES && is_turn && self.timers.compare <= now {
+            self.compared_with = Some(from);
+            if let Some(link) = self.links.get_mut(&from) {
+                link.mismatches = 0;
+            }
             // A few in a row soon after each other: while many join, one finds only what was there.
             let wait = self.profile.compare_every / (1 << (SOON - self.comparisons));
             self.comparisons = (self.comparisons + 1).min(SOON);
             self.timers.compare = now + self.jittered(wait);
             self.ask(from, Scope::Standing);
         }
-        if theirs.load != ours.load && self.timers.compare_loads <= now {
+        if loads_differ && is_turn_of_loads && self.timers.compare_loads <= now {
+            self.compared_loads_with = Some(from);
             self.timers.compare_loads = now + self.jittered(self.profile.compare_loads_every);
             self.ask(from, Scope::Load);
         }

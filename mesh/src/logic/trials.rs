@@ -31,6 +31,10 @@ const ACCUSERS: usize = 8;
 /// How many are asked to look for themselves, on average, when one cell alone accuses.
 const JURY: u64 = 8;
 
+/// The longest time that one cell's repeated accusations wait for an answer: shorter than the trial in
+/// which that cell itself, if it is honest and merely cut off from us, finds us missing.
+const LONGEST_GAP: Duration = Duration::from_secs(5);
+
 /// Cells wait this many times as long as coordinators.
 const PATIENCE: u32 = 3;
 
@@ -144,7 +148,13 @@ impl<N: Notary> Member<N> {
         if is_news || is_coordinator(accuser) {
             self.worse();
         }
-        let at = self.own.answered + self.profile.trial_shortest;
+        // One cell alone convinces nobody, so its repeated word can wait longer and longer.
+        self.own.answer_gap = if is_news {
+            self.profile.trial_shortest
+        } else {
+            (self.own.answer_gap * 2).min(LONGEST_GAP)
+        };
+        let at = self.own.answered + self.own.answer_gap;
         if at > now && !is_coordinator(accuser) {
             self.timers.answer = self.timers.answer.min(at);
             return;

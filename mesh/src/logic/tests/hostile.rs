@@ -103,8 +103,8 @@ fn accusing_each_new_card_at_everybody_puts_nobody_out_and_cannot_make_the_victi
         assert!(mesh.member(VICTIM).health() <= 2, "one accuser is one opinion");
     }
     let cards = card_of(&mesh, VICTIM, VICTIM).count - first.count;
-    assert!(cards <= 45, "{cards} answers in thirty seconds: they flood the mesh");
-    assert!(cards >= 10, "{cards} answers: it must defend itself");
+    assert!(cards <= 12, "{cards} answers in thirty seconds: they flood the mesh");
+    assert!(cards >= 5, "{cards} answers: it must defend itself");
     unharmed(&mut mesh);
 }
 
@@ -152,9 +152,9 @@ fn accusing_in_the_name_of_others_is_forgery() {
         let accusers = (0..=20).filter(|by| ![EVIL, VICTIM, place].contains(by));
         let forged: Vec<Item> =
             accusers.map(|by| accusation(&mesh, EVIL, by, VICTIM, card)).collect();
-        let count = forged.len() as u64;
+        assert!(forged.len() > 8);
         let counted = refused(&mut mesh, place, |mesh| say(mesh, place, forged));
-        assert_eq!(counted.forged, count, "at {place}");
+        assert_eq!(counted.forged, 8, "at {place}: the rest is not looked at");
         assert!(mesh.member(place).trials.is_empty());
     }
     unharmed(&mut mesh);
@@ -425,7 +425,7 @@ fn long_lists_cost_no_more_than_their_bytes() {
         }
         say(mesh, 0, vec![forged; 8_000]);
     });
-    assert_eq!((counted.excessive, counted.forged), (4, 8_000));
+    assert_eq!((counted.excessive, counted.forged), (4, 8), "the rest is not looked at");
     let bytes = mesh.traffic(0).bytes - before;
     assert!(bytes < 3 << 20, "{bytes} bytes");
     unharmed(&mut mesh);
