@@ -12,13 +12,12 @@ use volvox_mesh::identity::Kind;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::request::{Request, Router};
 use volvox_mesh::simulation::{sample_info, sample_load};
-use volvox_mesh::tls::authority::{Authority, VALIDITY};
 use volvox_mesh::tls::config::system_clock;
 use volvox_mesh::tls::folder::MemberFolder;
 use volvox_mesh::tls::token::JoinToken;
 use volvox_protocol::id::CellId;
 
-use super::Orders;
+use super::{Orders, open_authority};
 
 /// How long a question of a test may take. It asks again.
 const ASK: Duration = Duration::from_secs(3);
@@ -80,10 +79,8 @@ async fn live(orders: Orders, mut inbox: mpsc::Receiver<String>) -> Result<(), F
         let folder = MemberFolder::open(&orders.folder)?;
         join(&JoinToken::parse(token)?, Kind::Cell, &name, &folder).await?;
     }
-    let authority = match &orders.authority {
-        Some(path) => Some(Authority::open(system_clock()(), path, VALIDITY)?),
-        None => None,
-    };
+    let path = orders.authority.as_ref();
+    let authority = path.map(|path| open_authority(system_clock()(), path));
     let config = Config {
         folder: orders.folder.clone(),
         listen: orders.listen,

@@ -10,14 +10,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use volvox_mesh::identity::Kind;
-use volvox_mesh::tls::authority::{Authority, VALIDITY};
+use volvox_mesh::tls::authority::{Authority, AuthorityError, VALIDITY};
 use volvox_mesh::tls::config::system_clock;
 use volvox_mesh::tls::folder::{Credentials, MemberFolder};
 use volvox_mesh::tls::register::{Clash, TokenOrder};
@@ -58,7 +58,7 @@ impl Cluster {
         let folder = tempfile::tempdir().unwrap();
         let now = system_clock()();
         let path = folder.path().join("authority");
-        let mut authority = Authority::open(now, &path, VALIDITY).unwrap();
+        let mut authority = open_authority(now, &path);
         appoint(&mut authority, now, Kind::Coordinator, &folder.path().join("c-1"));
         let order = TokenOrder {
             kind: Kind::Cell,
@@ -75,7 +75,7 @@ impl Cluster {
     /// Makes somebody a member without a word on the network; before the coordinator starts.
     pub fn appoint(&self, kind: Kind, name: &str, now: Timestamp) -> Credentials {
         let path = self.path("authority");
-        let mut authority = Authority::open(now, &path, VALIDITY).unwrap();
+        let mut authority = open_authority(now, &path);
         appoint(&mut authority, now, kind, &self.path(name))
     }
 
@@ -319,4 +319,16 @@ pub const PORT: u16 = 7_000;
 /// Whether it is there, by name.
 pub fn exists(path: &Path) -> bool {
     path.try_exists().unwrap()
+}
+
+/// Opens the authority. Another test of this program may be starting a process just now, which has our
+/// lock for the moment between fork and exec: so it is tried again.
+pub fn open_authority(now: Timestamp, path: &Path) -> Authority {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        match Authority::open(now, path, VALIDITY) {
+            Err(AuthorityError::InUse(_)) if Instant::now() < end => std::thread::yield_now(),
+            opened => return opened.unwrap(),
+        }
+    }
 }
