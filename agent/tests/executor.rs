@@ -323,7 +323,8 @@ fn checks_are_made_from_outside_for_liveness_and_readiness() {
     becomes(true);
     let dead = LrpDefinition {
         check_definition: Some(checks(vec![http_check(100)], vec![])),
-        start_timeout_ms: 300,
+        // Long enough for a check to be made and refused on a busy machine.
+        start_timeout_ms: 3_000,
         ..lrp(sh("sleep 600"))
     };
     let guid = cell.start_lrp("dead", dead);

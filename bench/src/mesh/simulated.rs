@@ -104,7 +104,8 @@ fn side_by_side(parts: &[Part]) -> anyhow::Result<Vec<anyhow::Result<Found>>> {
                     let (what, part) = &parts[nth];
                     eprintln!("mesh: {:>4} s: {what}", start.elapsed().as_secs());
                     let outcome = part().with_context(|| what.clone());
-                    eprintln!("mesh: {:>4} s: done: {what}", start.elapsed().as_secs());
+                    let text = outcome.as_ref().map_or("failed\n", |found| &found.text);
+                    eprintln!("mesh: {:>4} s: done: {what}\n{text}", start.elapsed().as_secs());
                     if let Ok(mut found) = found.lock() {
                         found.push((nth, outcome));
                     }
