@@ -227,7 +227,7 @@ impl Mesh {
             address_is_fixed: config.advertise.is_some(),
             profile: config.profile.clone(),
             seeds: dialled,
-            random: random(),
+            random: random(memory.generation()),
         };
         let time = Time { began: Instant::now(), at: clock() };
         let member = Member::new(time.now(), credentials.notary(), birth);
@@ -691,11 +691,8 @@ fn unmapped(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-fn random() -> u64 {
+/// Only choices that need not be secret hang on it; without the system's, our generation will do.
+fn random(generation: u64) -> u64 {
     let mut bytes = [0; 8];
-    // Only choices that need not be secret hang on it; without it the time will do.
-    if getrandom::fill(&mut bytes).is_err() {
-        return Instant::now().elapsed().subsec_nanos().into();
-    }
-    u64::from_le_bytes(bytes)
+    getrandom::fill(&mut bytes).map_or(generation, |()| u64::from_le_bytes(bytes))
 }

@@ -19,6 +19,15 @@ use volvox_protocol::time::Timestamp;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MemberId(pub [u8; 16]);
 
+impl MemberId {
+    /// The id as two numbers, for hashes.
+    pub(crate) const fn halves(self) -> (u64, u64) {
+        let whole = u128::from_le_bytes(self.0);
+        #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+        (whole as u64, (whole >> 64) as u64)
+    }
+}
+
 impl fmt::Display for MemberId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

@@ -2,32 +2,17 @@
 
 mod stage;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use stage::{Cluster, Running, block_on, wait};
+use stage::{Cluster, Double, Running, block_on, doubler, wait};
 use volvox_mesh::driver::MeshEvent;
 use volvox_mesh::logic::Standing;
 use volvox_mesh::profile::Profile;
-use volvox_mesh::request::{AskError, Request, Router};
+use volvox_mesh::request::AskError;
 use volvox_mesh::simulation::{sample_info, sample_load};
 use volvox_mesh::tls::authority::SHORTEST_VALIDITY;
 
 const DEADLINE: Duration = Duration::from_secs(30);
-
-#[derive(Serialize, Deserialize)]
-struct Double(u32);
-
-impl Request for Double {
-    const METHOD: u16 = 7;
-    const NAME: &'static str = "double";
-    type Reply = u32;
-}
-
-fn doubler() -> Arc<Router> {
-    Arc::new(Router::new().on(|_, Double(number), _| async move { Ok(number * 2) }))
-}
 
 #[test]
 fn cells_join_with_one_line_and_all_find_each_other() {

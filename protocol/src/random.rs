@@ -1,5 +1,12 @@
 //! A small generator of numbers: from one seed, always the same sequence. Not for secrets.
 
+/// A number that depends on every bit of another, and never the same for two. SplitMix64's last steps.
+pub const fn mix(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
 /// SplitMix64. Good enough to shuffle, and short enough to see through.
 #[derive(Debug, Clone)]
 pub struct SplitMix(pub u64);
@@ -9,10 +16,7 @@ impl SplitMix {
     #[expect(clippy::should_implement_trait, reason = "it never ends, so it is no iterator")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
+        mix(self.0)
     }
 
     /// A number from 0 to `below`, which is not among them and not 0.

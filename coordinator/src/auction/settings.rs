@@ -2,6 +2,8 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
+use volvox_protocol::random::mix;
+
 /// How zones bear on the choice of a cell for an instance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ZonePolicy {
@@ -54,9 +56,7 @@ pub fn stable_hash(seed: u64, text: &str) -> u64 {
     for byte in text.bytes() {
         bits = (bits ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     }
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
+    mix(bits)
 }
 
 #[cfg(test)]

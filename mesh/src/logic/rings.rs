@@ -7,6 +7,8 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
+use volvox_protocol::random::mix;
+
 use crate::identity::MemberId;
 
 /// Rings, and so the members that each one watches.
@@ -62,18 +64,9 @@ impl Rings {
 }
 
 fn position(ring: usize, member: MemberId) -> u64 {
-    let half = |at: usize| {
-        u64::from_le_bytes(member.0[at..at + 8].try_into().expect("eight of sixteen bytes"))
-    };
+    let (first, second) = member.halves();
     let turn = (ring as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mix(mix(half(0) ^ turn) ^ half(8))
-}
-
-/// A number that depends on every bit of another.
-pub(super) const fn mix(mut bits: u64) -> u64 {
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
+    mix(mix(first ^ turn) ^ second)
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::rings::mix;
+use volvox_protocol::random::mix;
+
 use crate::identity::{Holder, Kind, MemberId};
 use crate::message::{BUCKETS, Holding, Roots, Scope};
 use crate::record::{Card, Record, Topic, Version};
@@ -264,11 +265,9 @@ pub(super) const fn bucket_of(member: MemberId) -> usize {
 }
 
 fn digest(member: MemberId, topic: Topic, version: Version) -> u64 {
-    let half = |at: usize| {
-        u64::from_le_bytes(member.0[at..at + 8].try_into().expect("eight of sixteen bytes"))
-    };
+    let (first, second) = member.halves();
     let about = u64::from(version.count) << 8 | u64::from(topic.bit());
-    mix(mix(mix(half(0) ^ about) ^ half(8)) ^ version.generation)
+    mix(mix(mix(first ^ about) ^ second) ^ version.generation)
 }
 
 fn missing_mark(member: MemberId, card: Version) -> u64 {

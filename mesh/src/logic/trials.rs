@@ -12,9 +12,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use volvox_protocol::random::mix;
 use volvox_protocol::time::Timestamp;
 
-use super::rings::mix;
 use super::{Delivery, Effect, Member, Standing, is_coordinator};
 use crate::identity::{Holder, Kind, MemberId, Notary};
 use crate::message::Message;
@@ -321,9 +321,8 @@ impl<N: Notary> Member<N> {
 
     /// Whether the lot falls on us to look for ourselves. All draw from the same urn.
     fn is_drawn(&self, subject: MemberId) -> bool {
-        let half = |id: MemberId| u64::from_le_bytes(id.0[..8].try_into().expect("eight bytes"));
         let card = self.roster.version(subject, Topic::Card).unwrap_or_default();
-        let lot = mix(mix(half(self.me.member)) ^ half(subject) ^ u64::from(card.count));
+        let lot = mix(mix(self.me.member.halves().0) ^ subject.halves().0 ^ u64::from(card.count));
         lot % (self.roster.present() as u64).max(1) < JURY
     }
 }

@@ -4,13 +4,11 @@ use std::io::{BufRead as _, Write as _};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc};
 use volvox_mesh::driver::{Config, Mesh, MeshEvent, enrolment, join};
 use volvox_mesh::identity::Kind;
 use volvox_mesh::profile::Profile;
-use volvox_mesh::request::{Request, Router};
 use volvox_mesh::simulation::{sample_info, sample_load};
 use volvox_mesh::tls::config::system_clock;
 use volvox_mesh::tls::folder::MemberFolder;
@@ -18,18 +16,10 @@ use volvox_mesh::tls::token::JoinToken;
 use volvox_protocol::id::CellId;
 
 use super::{Orders, open_authority};
+use crate::stage::{Double, doubler};
 
 /// How long a question of a test may take. It asks again.
 const ASK: Duration = Duration::from_secs(3);
-
-#[derive(Serialize, Deserialize)]
-struct Double(u32);
-
-impl Request for Double {
-    const METHOD: u16 = 7;
-    const NAME: &'static str = "double";
-    type Reply = u32;
-}
 
 /// In a member process this does not return before its end. Otherwise it returns at once.
 pub fn run_if_asked() {
@@ -89,8 +79,8 @@ async fn live(orders: Orders, mut inbox: mpsc::Receiver<String>) -> Result<(), F
         seeds: orders.seeds,
         enrolment: authority.map(|authority| enrolment(Arc::new(Mutex::new(authority)))),
     };
-    let router = Router::new().on(|_, Double(number), _| async move { Ok(number * 2) });
-    let mesh = Mesh::start(config, Arc::new(router)).await?;
+    let router = doubler();
+    let mesh = Mesh::start(config, router).await?;
     say(&json!({"event": "ready", "address": mesh.listens_at()}));
     let mut events = mesh.subscribe();
     loop {

@@ -9,11 +9,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use volvox_mesh::driver::{Config, MemberView, Mesh, enrolment, join};
 use volvox_mesh::identity::{Kind, MemberId};
 use volvox_mesh::logic::Standing;
 use volvox_mesh::profile::Profile;
-use volvox_mesh::request::{Router, Service};
+use volvox_mesh::request::{Request, Router, Service};
 use volvox_mesh::tls::authority::{Authority, VALIDITY};
 use volvox_mesh::tls::config::system_clock;
 use volvox_mesh::tls::folder::{Credentials, MemberFolder};
@@ -185,6 +186,21 @@ impl Running {
             || format!("{} sees {:?}, not {wanted:?}", self.mesh.me().name, self.present()),
         );
     }
+}
+
+/// A question for tests.
+#[derive(Serialize, Deserialize)]
+pub struct Double(pub u32);
+
+impl Request for Double {
+    const METHOD: u16 = 7;
+    const NAME: &'static str = "double";
+    type Reply = u32;
+}
+
+/// Answers it.
+pub fn doubler() -> Arc<Router> {
+    Arc::new(Router::new().on(|_, Double(number), _| async move { Ok(number * 2) }))
 }
 
 pub fn loopback() -> SocketAddr {

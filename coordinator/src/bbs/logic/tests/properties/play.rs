@@ -28,10 +28,7 @@ pub(super) struct Random(pub(super) u64);
 impl Random {
     pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
+        volvox_protocol::random::mix(self.0)
     }
 
     pub(super) fn below(&mut self, bound: u64) -> u64 {
