@@ -22,6 +22,7 @@ use crate::record::record;
 use crate::secret::Secret;
 
 pub use checks::{Check, CheckDefinition, HttpCheck, TcpCheck};
+pub(crate) use image::unlayered;
 pub use image::{CachedDependency, DigestAlgorithm, ImageLayer, LayerType, MediaType};
 pub use metric::{DynamicValue, MetricTagValue, MetricTags};
 pub use route::{RouteError, RouteValue, Routes};
@@ -98,6 +99,14 @@ record! {
 }
 
 impl LrpDefinition {
+    /// Says with dependencies and downloads what the image layers say: for readers that do not know
+    /// layers.
+    pub fn without_layers(&mut self) {
+        let user = &self.legacy_download_user;
+        let dependencies = &mut self.cached_dependencies;
+        unlayered(&mut self.image_layers, dependencies, &mut self.setup, user);
+    }
+
     /// The drivers of the volumes, each once, in order.
     pub fn volume_drivers(&self) -> Vec<String> {
         volume_drivers(&self.volume_mounts)

@@ -11,6 +11,7 @@
 //! | [`resolve`] | one instance per index, for readers who know nothing of definitions |
 //! | [`container`], [`cell`] | what a machine holds and what it says of itself |
 //! | [`event`], [`request`] | what subscribers see; what cells and coordinator say to each other |
+//! | [`api`], [`schema`] | bodies of the HTTP API; descriptions of JSON forms |
 //! | [`random`] | numbers from a seed, for simulations and choices that need not be secret |
 //! | [`wire`] | frames, versions and decoding that does not trust its input |
 //! | [`tables`] | the state tables, one `match` each, mirrored in `docs/tables` |
@@ -22,6 +23,7 @@ mod record;
 
 pub mod action;
 pub mod actual_lrp;
+pub mod api;
 pub mod cell;
 pub mod container;
 pub mod definition;
@@ -35,6 +37,7 @@ pub mod packed;
 pub mod random;
 pub mod request;
 pub mod resolve;
+pub mod schema;
 pub mod secret;
 pub mod tables;
 pub mod tag;

@@ -1,4 +1,4 @@
-//! `record!`: one declaration for both faces of a record.
+//! `record!`: one declaration for both faces of a record, and for the description of its JSON face.
 //!
 //! In JSON a record wears the BBS's names and leaves out what is empty; in postcard every field
 //! stands in its place, because postcard has no names to tell what was left out. Serde's own
@@ -73,6 +73,20 @@ macro_rules! record {
                 open.end()
             }
         }
+
+        impl $crate::schema::Schema for $name {
+            fn schema(components: &mut $crate::schema::Components) -> serde_json::Value {
+                components.named(stringify!($name), |components| {
+                    let properties = vec![
+                        $( ($key, $crate::record::record!(@describe components, $ty, $mode)) ),*
+                    ];
+                    let required: Vec<&str> = [
+                        $( $crate::record::record!(@required $key, $mode) ),*
+                    ].into_iter().flatten().collect();
+                    $crate::schema::object(properties, &required)
+                })
+            }
+        }
     };
 
     (@derive
@@ -105,6 +119,15 @@ macro_rules! record {
             [$($done)* $(#[$field_meta])* #[serde(rename = $key, default, deserialize_with = "crate::record::null_is_default")] pub $field: $ty,] $($rest)*
         }
     };
+
+    (@describe $components:ident, $ty:ty, required) => {
+        <$ty as $crate::schema::Schema>::schema($components)
+    };
+    (@describe $components:ident, $ty:ty, $mode:ident) => {
+        $crate::schema::or_null(<$ty as $crate::schema::Schema>::schema($components))
+    };
+    (@required $key:literal, required) => { Some($key) };
+    (@required $key:literal, $mode:ident) => { None::<&str> };
 
     (@read $from:ident, required) => { $from.next_value()? };
     (@read $from:ident, $mode:ident) => {

@@ -86,6 +86,15 @@ record! {
 }
 
 impl TaskDefinition {
+    /// Says with dependencies and downloads what the image layers say: for readers that do not know
+    /// layers.
+    pub fn without_layers(&mut self) {
+        let user = &self.legacy_download_user;
+        let dependencies = &mut self.cached_dependencies;
+        let layers = &mut self.image_layers;
+        crate::definition::unlayered(layers, dependencies, &mut self.action, user);
+    }
+
     /// The drivers of the volumes, each once, in order.
     pub fn volume_drivers(&self) -> Vec<String> {
         crate::definition::volume_drivers(&self.volume_mounts)
@@ -269,6 +278,12 @@ mod head {
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(try_from = "String", into = "String")]
     pub struct Placed(pub Option<CellId>);
+
+    impl crate::schema::Schema for Placed {
+        fn schema(components: &mut crate::schema::Components) -> serde_json::Value {
+            String::schema(components)
+        }
+    }
 
     impl TryFrom<String> for Placed {
         type Error = crate::id::IdError;

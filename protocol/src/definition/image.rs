@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::action::{Action, DownloadAction, ParallelAction, SerialAction};
 use crate::record::record;
 
 record! {
@@ -43,6 +44,78 @@ record! {
         digest_algorithm: DigestAlgorithm = "digest_algorithm" omit,
         /// Its digest in hexadecimal.
         digest_value: String = "digest_value" omit,
+    }
+}
+
+impl ImageLayer {
+    fn cache_key(&self) -> String {
+        match self.digest_algorithm {
+            DigestAlgorithm::Invalid => String::new(),
+            DigestAlgorithm::Sha256 => format!("SHA256:{}", self.digest_value),
+            DigestAlgorithm::Sha512 => format!("SHA512:{}", self.digest_value),
+        }
+    }
+
+    /// The checksum in the words of downloads; SHA-512 has none there.
+    fn checksum(&self) -> (String, String) {
+        match self.digest_algorithm {
+            DigestAlgorithm::Sha256 => ("sha256".to_owned(), self.digest_value.clone()),
+            DigestAlgorithm::Invalid | DigestAlgorithm::Sha512 => (String::new(), String::new()),
+        }
+    }
+
+    fn as_dependency(&self) -> CachedDependency {
+        let (checksum_algorithm, checksum_value) = self.checksum();
+        CachedDependency {
+            name: self.name.clone(),
+            from: self.url.clone(),
+            to: self.destination_path.clone(),
+            cache_key: self.cache_key(),
+            log_source: String::new(),
+            checksum_algorithm,
+            checksum_value,
+        }
+    }
+
+    fn as_download(&self, user: &str) -> Action {
+        let (checksum_algorithm, checksum_value) = self.checksum();
+        Action::Download(Box::new(DownloadAction {
+            artifact: self.name.clone(),
+            from: self.url.clone(),
+            to: self.destination_path.clone(),
+            cache_key: self.cache_key(),
+            log_source: String::new(),
+            user: user.to_owned(),
+            checksum_algorithm,
+            checksum_value,
+        }))
+    }
+}
+
+/// The same for readers that do not know layers: shared ones are cached dependencies before the
+/// others, exclusive ones are downloads, all at once, before `first`. The layers themselves are gone.
+pub(crate) fn unlayered(
+    layers: &mut Vec<ImageLayer>,
+    dependencies: &mut Vec<CachedDependency>,
+    first: &mut Option<Action>,
+    user: &str,
+) {
+    let layers = std::mem::take(layers);
+    let of = |kind| layers.iter().filter(move |layer| layer.layer_type == kind);
+    let shared = of(LayerType::Shared).map(ImageLayer::as_dependency);
+    dependencies.splice(..0, shared);
+    let actions: Vec<Action> =
+        of(LayerType::Exclusive).map(|layer| layer.as_download(user)).collect();
+    if !actions.is_empty() {
+        let all = ParallelAction { actions, ..ParallelAction::default() };
+        let all = Action::Parallel(Box::new(all));
+        *first = Some(match first.take() {
+            None => all,
+            Some(next) => Action::Serial(Box::new(SerialAction {
+                actions: vec![all, next],
+                ..SerialAction::default()
+            })),
+        });
     }
 }
 
@@ -92,4 +165,39 @@ pub enum DigestAlgorithm {
     /// SHA-512, which Diego discourages.
     #[serde(rename = "SHA512")]
     Sha512,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::LrpDefinition;
+
+    #[test]
+    fn readers_that_do_not_know_layers_see_dependencies_and_downloads() {
+        let mut definition: LrpDefinition = serde_json::from_value(serde_json::json!({
+            "legacy_download_user": "vcap",
+            "setup": {"run": {"path": "/bin/true", "user": "root"}},
+            "cached_dependencies": [{"from": "http://a/old", "to": "/old"}],
+            "image_layers": [
+                {"url": "http://a/s", "destination_path": "/s", "layer_type": "SHARED",
+                 "media_type": "TGZ", "digest_algorithm": "SHA256", "digest_value": "ab"},
+                {"url": "http://a/e", "destination_path": "/e", "layer_type": "EXCLUSIVE",
+                 "media_type": "TGZ", "digest_algorithm": "SHA256", "digest_value": "cd"},
+            ],
+        }))
+        .unwrap();
+        definition.without_layers();
+        let shown = serde_json::to_value(&definition).unwrap();
+        assert_eq!(shown.get("image_layers"), None);
+        assert_eq!(shown["cached_dependencies"][0]["from"], "http://a/s");
+        assert_eq!(shown["cached_dependencies"][0]["cache_key"], "SHA256:ab");
+        assert_eq!(shown["cached_dependencies"][1]["from"], "http://a/old");
+        let actions = &shown["setup"]["serial"]["actions"];
+        let download = &actions[0]["parallel"]["actions"][0]["download"];
+        assert_eq!((&download["from"], &download["user"]), (&"http://a/e".into(), &"vcap".into()));
+        assert_eq!(actions[1]["run"]["path"], "/bin/true");
+        let once = definition.clone();
+        definition.without_layers();
+        assert_eq!(definition, once, "there is nothing left to do");
+    }
 }

@@ -82,6 +82,21 @@ macro_rules! one_of {
             }
         }
 
+        impl $crate::schema::Schema for $name {
+            fn schema(components: &mut $crate::schema::Components) -> serde_json::Value {
+                components.named(stringify!($name), |components| {
+                    let mut schema = $crate::schema::object(
+                        vec![$( ($key, <$ty as $crate::schema::Schema>::schema(components)) ),*],
+                        &[],
+                    );
+                    schema["additionalProperties"] = false.into();
+                    schema["minProperties"] = 1.into();
+                    schema["maxProperties"] = 1.into();
+                    schema
+                })
+            }
+        }
+
         impl serde::Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
                 let (name, key) = (stringify!($name), self.key());
