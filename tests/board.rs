@@ -124,7 +124,7 @@ fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_when_it_is_emptied() {
 struct Counter(Arc<AtomicUsize>);
 
 impl Outlet for Counter {
-    fn tell(&mut self, events: Vec<Event>) {
+    fn tell(&mut self, _: u64, events: Vec<Event>) {
         self.0.fetch_add(events.len(), Ordering::SeqCst);
     }
 

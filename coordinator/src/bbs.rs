@@ -4,10 +4,11 @@
 //! [`logic`] decides: `(state, now, command) → changes + events + effects | rejection`, a plain
 //! function. [`driver`] does: one writer takes commands in batches, applies them, commits their
 //! changes in one transaction of the [`store`], then publishes them to the [`view`], answers, and
-//! hands out events and effects. Whoever reads, reads a view: never the board, never SQLite.
+//! hands out events (by the [`hub`]) and effects. Whoever reads, reads a view: never the board, never SQLite.
 
 pub mod command;
 pub mod driver;
+pub mod hub;
 pub mod logic;
 pub mod settings;
 pub mod state;

@@ -27,7 +27,7 @@ fn say(line: &str) {
 struct Stage(Sender<(ProcessGuid, u32)>);
 
 impl Outlet for Stage {
-    fn tell(&mut self, events: Vec<Event>) {
+    fn tell(&mut self, _: u64, events: Vec<Event>) {
         for event in events {
             let what = match &event {
                 Event::InstanceCreated(lrp) | Event::InstanceRemoved(lrp) => show(lrp),

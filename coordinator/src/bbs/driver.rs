@@ -56,18 +56,18 @@ pub enum CallError {
 
 /// Where events and effects go after their commit. Called by the writer: it must not wait.
 pub trait Outlet: Send + 'static {
-    /// Subscribers are to be told, in this order.
-    fn tell(&mut self, events: Vec<Event>);
+    /// Subscribers are to be told what this commit brought, in this order; perhaps nothing.
+    fn tell(&mut self, commit: u64, events: Vec<Event>);
     /// The outside is asked to do this, in this order.
     fn ask(&mut self, effects: Vec<Effect>);
-    /// The board was read again after the disk had failed: events may be missing. Subscribers have
-    /// to list anew.
-    fn resync(&mut self) {}
+    /// The board was read again after the disk had failed, which counts as this commit: events may be
+    /// missing. Subscribers have to list anew.
+    fn resync(&mut self, _commit: u64) {}
 }
 
 /// For those who want to hear nothing.
 impl Outlet for () {
-    fn tell(&mut self, _: Vec<Event>) {}
+    fn tell(&mut self, _: u64, _: Vec<Event>) {}
     fn ask(&mut self, _: Vec<Effect>) {}
 }
 
@@ -331,9 +331,9 @@ impl Loop {
                 if self.trouble.take().is_some() {
                     warn!("the disk takes changes again");
                 }
-                self.view.publish(&done.changes);
-                if !done.events.is_empty() {
-                    self.outlet.tell(done.events);
+                if !done.changes.is_empty() || !done.events.is_empty() {
+                    let commit = self.view.publish(&done.changes);
+                    self.outlet.tell(commit, done.events);
                 }
                 if !done.effects.is_empty() {
                     self.outlet.ask(done.effects);
@@ -383,8 +383,8 @@ impl Loop {
         let (mut board, _) = self.store.load(settings, now)?;
         std::mem::swap(&mut self.board, &mut board);
         self.board.listen_on(now, board);
-        self.view.replace(self.board.records().clone());
-        self.outlet.resync();
+        let commit = self.view.replace(self.board.records().clone());
+        self.outlet.resync(commit);
         warn!("the database was opened again");
         Ok(())
     }

@@ -45,7 +45,7 @@ fn main() -> anyhow::Result<()> {
 struct Panics;
 
 impl Outlet for Panics {
-    fn tell(&mut self, _: Vec<Event>) {
+    fn tell(&mut self, _: u64, _: Vec<Event>) {
         panic!("a bug in somebody's outlet");
     }
 

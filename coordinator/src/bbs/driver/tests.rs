@@ -15,7 +15,7 @@ use super::*;
 struct Probe(Sender<String>);
 
 impl Outlet for Probe {
-    fn tell(&mut self, events: Vec<Event>) {
+    fn tell(&mut self, _: u64, events: Vec<Event>) {
         for event in events {
             let _ = self.0.send(event.name().to_owned());
         }
@@ -122,7 +122,7 @@ fn a_full_queue_refuses_instead_of_growing() {
     /// An outlet that holds the writer up until it is let go.
     struct Held(Arc<Mutex<()>>);
     impl Outlet for Held {
-        fn tell(&mut self, _: Vec<Event>) {
+        fn tell(&mut self, _: u64, _: Vec<Event>) {
             drop(self.0.lock());
         }
         fn ask(&mut self, _: Vec<Effect>) {}

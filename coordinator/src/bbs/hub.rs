@@ -1,0 +1,314 @@
+//! Hands the board's events to subscribers: in order, numbered, from a bounded memory.
+//!
+//! The writer puts events in and goes on; every subscriber reads at its own pace from the same
+//! memory, by the number of the last event that it has seen. Who falls out of the memory is told so
+//! and dropped: nobody waits for anybody. An event's text is made once, by the first who needs it.
+//!
+//! An event id is `EPOCH-NUMBER`. The epoch is this hub's own, so an id of another life of the
+//! coordinator is known for what it is, and the subscriber is told to list again.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use tokio::sync::watch;
+use volvox_protocol::event::Event;
+
+/// What the hub remembers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// Events. One command may bring a hundred thousand, and those who read are not to fall out at
+    /// once.
+    pub events: usize,
+    /// Bytes of their texts, as far as they were made.
+    pub bytes: usize,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory { events: 262_144, bytes: 64 << 20 }
+    }
+}
+
+/// One event with its number.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its number in this epoch, from 1.
+    pub number: u64,
+    /// The commit that brought it.
+    pub commit: u64,
+    /// The event.
+    pub event: Event,
+    frame: OnceLock<Bytes>,
+}
+
+/// Which event, of which life of the hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventId {
+    epoch: u64,
+    number: u64,
+}
+
+impl std::fmt::Display for EventId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}-{}", self.epoch, self.number)
+    }
+}
+
+impl std::str::FromStr for EventId {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const FORM: &str = "an event id is 16 hexadecimal digits, '-' and a number";
+        let (epoch, number) = text.split_once('-').ok_or(FORM)?;
+        if epoch.len() != 16 {
+            return Err(FORM);
+        }
+        let epoch = u64::from_str_radix(epoch, 16).map_err(|_| FORM)?;
+        Ok(EventId { epoch, number: number.parse().map_err(|_| FORM)? })
+    }
+}
+
+/// Why a subscription has ended. The subscriber has to list again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Ended {
+    /// It was too slow: events that it had not read were forgotten.
+    #[error("too slow: events that were not read have been forgotten; list again")]
+    Lagged,
+    /// The id is of another life of the coordinator, or its events are forgotten.
+    #[error("that event is not remembered any more; list again")]
+    Unknown,
+    /// The board was read anew from its disk: events may be missing.
+    #[error("the board was read anew; list again")]
+    Resync,
+    /// The coordinator is stopping.
+    #[error("the coordinator is stopping; subscribe again")]
+    Closed,
+}
+
+/// Hands out events. Clones are handles on the same hub.
+#[derive(Debug, Clone)]
+pub struct Hub(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    memory: Memory,
+    ring: Mutex<Ring>,
+    /// Bytes of the frames in the ring.
+    bytes: AtomicUsize,
+    news: watch::Sender<News>,
+}
+
+/// What subscribers wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct News {
+    epoch: u64,
+    last: u64,
+    commit: u64,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Ring {
+    entries: VecDeque<Arc<Entry>>,
+    next: u64,
+    /// The last commit of which something was forgotten.
+    forgotten: u64,
+}
+
+impl Ring {
+    /// The number of the oldest event that is remembered, or of the next one.
+    fn first(&self) -> u64 {
+        self.entries.front().map_or(self.next, |entry| entry.number)
+    }
+}
+
+impl Hub {
+    /// A hub with nothing in it. The epoch must differ from that of other lives.
+    pub fn new(epoch: u64, memory: Memory) -> Self {
+        let news = News { epoch, last: 0, commit: 0, closed: false };
+        Hub(Arc::new(Inner {
+            memory,
+            ring: Mutex::new(Ring { entries: VecDeque::new(), next: 1, forgotten: 0 }),
+            bytes: AtomicUsize::new(0),
+            news: watch::Sender::new(news),
+        }))
+    }
+
+    /// Takes in what a commit brought. Does not wait for any subscriber.
+    pub fn tell(&self, commit: u64, events: Vec<Event>) {
+        let last = {
+            let mut ring = self.ring();
+            for event in events {
+                let number = ring.next;
+                ring.next += 1;
+                let entry = Entry { number, commit, event, frame: OnceLock::new() };
+                ring.entries.push_back(Arc::new(entry));
+            }
+            while ring.entries.len() > self.0.memory.events
+                || self.0.bytes.load(Ordering::Relaxed) > self.0.memory.bytes
+            {
+                let Some(oldest) = ring.entries.pop_front() else { break };
+                ring.forgotten = oldest.commit;
+                self.0.bytes.fetch_sub(oldest.frame.get().map_or(0, Bytes::len), Ordering::Relaxed);
+            }
+            ring.next - 1
+        };
+        self.0.news.send_modify(|news| (news.last, news.commit) = (last, commit));
+    }
+
+    /// Forgets everything up to this commit: events may be missing. Every subscription ends.
+    pub fn resync(&self, epoch: u64, commit: u64) {
+        {
+            let mut ring = self.ring();
+            ring.entries.clear();
+            ring.forgotten = commit;
+            self.0.bytes.store(0, Ordering::Relaxed);
+        }
+        self.0.news.send_modify(|news| (news.epoch, news.commit) = (epoch, commit));
+    }
+
+    /// Ends every subscription.
+    pub fn close(&self) {
+        self.0.news.send_modify(|news| news.closed = true);
+    }
+
+    /// How many subscriptions there are.
+    pub fn subscriptions(&self) -> usize {
+        self.0.news.receiver_count()
+    }
+
+    /// The number of the last event.
+    pub fn last(&self) -> u64 {
+        self.0.news.borrow().last
+    }
+
+    /// What is told from now on.
+    pub fn subscribe(&self) -> Subscription {
+        let news = self.0.news.subscribe();
+        let (epoch, number) = (news.borrow().epoch, self.ring().next - 1);
+        Subscription { hub: self.clone(), news, at: EventId { epoch, number } }
+    }
+
+    /// What was told since this event, and from now on.
+    pub fn resume(&self, after: EventId) -> Result<Subscription, Ended> {
+        let news = self.0.news.subscribe();
+        let ring = self.ring();
+        let known = (ring.first() - 1..ring.next).contains(&after.number);
+        if after.epoch != news.borrow().epoch || !known {
+            return Err(Ended::Unknown);
+        }
+        drop(ring);
+        Ok(Subscription { hub: self.clone(), news, at: after })
+    }
+
+    /// What is told of later commits than this one: for who holds a snapshot of it.
+    pub async fn subscribe_after(&self, commit: u64) -> Result<Subscription, Ended> {
+        let mut news = self.0.news.subscribe();
+        // The writer shows a commit before it tells of it: the events are on their way.
+        let heard = news.wait_for(|news| news.closed || news.commit >= commit).await;
+        let heard = heard.map(|news| *news).map_err(|_| Ended::Closed)?;
+        if heard.closed {
+            return Err(Ended::Closed);
+        }
+        let ring = self.ring();
+        if ring.forgotten > commit {
+            return Err(Ended::Lagged);
+        }
+        let later = ring.entries.partition_point(|entry| entry.commit <= commit);
+        let number = ring.entries.get(later).map_or(ring.next, |entry| entry.number) - 1;
+        drop(ring);
+        Ok(Subscription { hub: self.clone(), news, at: EventId { epoch: heard.epoch, number } })
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.0.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The event as a subscriber over HTTP reads it: id, name and JSON.
+    pub fn frame(&self, id: EventId, entry: &Entry) -> Bytes {
+        let mut made = false;
+        let frame = entry.frame.get_or_init(|| {
+            made = true;
+            frame(Some(id), entry.event.name(), &entry.event)
+        });
+        if made {
+            self.0.bytes.fetch_add(frame.len(), Ordering::Relaxed);
+        }
+        frame.clone()
+    }
+}
+
+/// One event as text: what `text/event-stream` calls a message.
+pub fn frame(id: Option<EventId>, name: &str, data: &impl serde::Serialize) -> Bytes {
+    use std::io::Write as _;
+    let mut text = BytesMut::with_capacity(1_024).writer();
+    // Writing to memory does not fail, and neither does an event whose keys are texts.
+    let written = (|| {
+        if let Some(id) = id {
+            writeln!(text, "id: {id}")?;
+        }
+        write!(text, "event: {name}\ndata: ")?;
+        serde_json::to_writer(&mut text, data)?;
+        text.write_all(b"\n\n")
+    })();
+    debug_assert!(written.is_ok(), "an event has a text");
+    text.into_inner().freeze()
+}
+
+/// One subscriber's place in the stream.
+#[derive(Debug)]
+pub struct Subscription {
+    hub: Hub,
+    news: watch::Receiver<News>,
+    at: EventId,
+}
+
+impl Subscription {
+    /// The id of the last event that was read, or after which reading began.
+    pub fn at(&self) -> EventId {
+        self.at
+    }
+
+    /// The id of an entry that this subscription gave.
+    pub fn id_of(&self, entry: &Entry) -> EventId {
+        EventId { epoch: self.at.epoch, number: entry.number }
+    }
+
+    /// The next events, at most so many, at least one; waits for them.
+    pub async fn next(&mut self, most: usize) -> Result<Vec<Arc<Entry>>, Ended> {
+        loop {
+            let news = *self.news.borrow_and_update();
+            if news.epoch != self.at.epoch {
+                return Err(Ended::Resync);
+            }
+            let read = self.read(most)?;
+            if !read.is_empty() {
+                return Ok(read);
+            }
+            if news.closed || self.news.changed().await.is_err() {
+                return Err(Ended::Closed);
+            }
+        }
+    }
+
+    fn read(&mut self, most: usize) -> Result<Vec<Arc<Entry>>, Ended> {
+        let ring = self.hub.ring();
+        let first = ring.first();
+        if self.at.number + 1 < first {
+            return Err(Ended::Lagged);
+        }
+        let known = ring.entries.len();
+        let from = usize::try_from(self.at.number + 1 - first).unwrap_or(known).min(known);
+        let to = from.saturating_add(most).min(known);
+        let read: Vec<Arc<Entry>> = ring.entries.range(from..to).cloned().collect();
+        if let Some(last) = read.last() {
+            self.at.number = last.number;
+        }
+        Ok(read)
+    }
+}
