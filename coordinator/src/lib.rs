@@ -3,3 +3,4 @@
 
 pub mod auction;
 pub mod bbs;
+pub mod cells;

@@ -9,6 +9,7 @@
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 pub mod frame;
+pub mod methods;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

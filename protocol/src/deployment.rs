@@ -108,6 +108,11 @@ impl Definition {
         self.packed.get()
     }
 
+    /// The whole definition as it is kept.
+    pub fn packed(&self) -> &Packed<LrpDefinition> {
+        &self.packed
+    }
+
     /// What an instance of it needs of a cell.
     pub fn requirements(&self) -> &Arc<Requirements> {
         &self.requirements

@@ -12,6 +12,8 @@
 //! | [`container`], [`cell`] | what a machine holds and what it says of itself |
 //! | [`event`], [`request`] | what subscribers see; what cells and coordinator say to each other |
 //! | [`api`], [`schema`] | bodies of the HTTP API; descriptions of JSON forms |
+//! | [`event`], [`request`], [`exchange`] | what subscribers see; what cells and coordinator say to each other, and in which batches |
+//! | [`digest`] | one number for everything on a cell |
 //! | [`random`] | numbers from a seed, for simulations and choices that need not be secret |
 //! | [`wire`] | frames, versions and decoding that does not trust its input |
 //! | [`tables`] | the state tables, one `match` each, mirrored in `docs/tables` |
@@ -29,8 +31,10 @@ pub mod container;
 pub mod definition;
 pub mod deployment;
 pub mod desired_lrp;
+pub mod digest;
 pub mod egress;
 pub mod event;
+pub mod exchange;
 pub mod id;
 pub mod limits;
 pub mod packed;

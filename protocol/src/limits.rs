@@ -51,3 +51,19 @@ pub const CPU_WEIGHT: u32 = 1_024;
 pub const SPAN_MS: u64 = 366 * 24 * 60 * 60 * 1_000;
 /// The largest port.
 pub const PORT: u32 = 65_535;
+/// Requests in one report of a cell.
+pub const REPORT_ITEMS: usize = 1_024;
+/// Bytes of the requests in one report, unless a single one is longer: half of what a link carries.
+pub const REPORT_BYTES: usize = 1 << 20;
+/// Definitions that are asked for at once, of LRPs and of tasks each.
+pub const FETCH_ITEMS: usize = 1_024;
+/// Bytes of the definitions in one reply, unless a single one is longer. A reply may have twice as many.
+pub const FETCH_BYTES: usize = 1 << 20;
+/// Instances, and tasks, that a cell names in one page of a sync.
+pub const SYNC_ITEMS: usize = 1_024;
+/// Bytes of the records in one page of a sync, unless a single one is longer.
+pub const SYNC_BYTES: usize = 1 << 20;
+/// Orders to one cell in one message.
+pub const ORDER_ITEMS: usize = 1_024;
+/// Bytes of the orders in one message, unless a single one is longer.
+pub const ORDER_BYTES: usize = 1 << 20;

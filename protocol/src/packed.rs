@@ -28,6 +28,11 @@ impl<T: Serialize + DeserializeOwned> Packed<T> {
         postcard::from_bytes(&self.bytes).expect("packed by us, or tried when it was read")
     }
 
+    /// The bytes themselves.
+    pub fn bytes(&self) -> &Arc<[u8]> {
+        &self.bytes
+    }
+
     /// How many bytes it takes.
     pub fn packed_len(&self) -> usize {
         self.bytes.len()

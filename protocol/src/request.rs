@@ -120,6 +120,10 @@ pub enum CellOrder {
     CancelTask(TaskGuid),
     /// The routes or metric tags of this instance changed: read them again.
     UpdateInstance(LrpKey, InstanceKey),
+    /// What you have and what we believe you have differ, or an order was lost: sync.
+    Sync,
+    /// Hand your work over to others, take no more, and say when you are empty.
+    Evacuate,
 }
 
 /// One numbered batch of work for one cell.

@@ -95,8 +95,18 @@ impl Drop for Thread {
 impl Auction {
     /// Sets an auction to work.
     pub fn open(settings: Settings, board: View, cells: impl Cells) -> std::io::Result<Self> {
+        Auction::open_after(0, settings, board, cells)
+    }
+
+    /// Sets an auction to work whose batches are numbered above `last`.
+    pub fn open_after(
+        last: u64,
+        settings: Settings,
+        board: View,
+        cells: impl Cells,
+    ) -> std::io::Result<Self> {
         let (queue, inputs) = sync_channel(QUEUE);
-        let rounds = Rounds::new(settings);
+        let rounds = Rounds::new(settings).counting_from(last);
         let thread = std::thread::Builder::new()
             .name("auction".to_owned())
             .spawn(move || run(rounds, &board, &cells, &inputs))?;

@@ -130,6 +130,13 @@ impl Rounds {
         Rounds { settings, ..Rounds::default() }
     }
 
+    /// The same, with batches that are numbered above `last`: those of a coordinator before us must
+    /// not share a number with ours, or a cell's word about one would be taken for the other.
+    #[must_use]
+    pub fn counting_from(self, last: u64) -> Self {
+        Rounds { last_number: last.min(HIGHEST_BELIEVED), ..self }
+    }
+
     /// This work wants cells. Gives back how many pieces could not be kept because too many wait:
     /// convergence asks for them again.
     pub fn request(&mut self, lrps: Vec<LrpStart>, tasks: Vec<TaskStart>) -> usize {

@@ -11,10 +11,12 @@
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use volvox_protocol::actual_lrp::{ActualLrp, Presence};
 use volvox_protocol::deployment::LrpDeployment;
+use volvox_protocol::digest::{Digest, Item};
 use volvox_protocol::id::{CellId, DefinitionId, Domain, ProcessGuid, TaskGuid};
 use volvox_protocol::resolve;
 use volvox_protocol::task::Task;
@@ -151,6 +153,8 @@ fn prefix(lrp: &ActualLrp) -> (&DefinitionId, u32) {
 struct OnCell {
     instances: BTreeMap<RowId, Arc<ActualLrp>>,
     tasks: BTreeMap<RowId, Arc<Task>>,
+    /// The number of all of these together: what the cell's own should be.
+    digest: Digest,
 }
 
 /// All records of the board.
@@ -214,6 +218,34 @@ impl Records {
     /// The instance records on one cell.
     pub fn instances_on(&self, cell: &CellId) -> impl Iterator<Item = &Arc<ActualLrp>> {
         self.cells.get(cell).into_iter().flat_map(|on| on.instances.values())
+    }
+
+    /// The instance records on one cell that stand after a row, in the order of their rows: a new
+    /// one comes last, so that whoever reads page by page misses none.
+    pub fn instances_on_after(
+        &self,
+        cell: &CellId,
+        row: RowId,
+    ) -> impl Iterator<Item = (RowId, &Arc<ActualLrp>)> {
+        let after = (Bound::Excluded(row), Bound::Unbounded);
+        let on = self.cells.get(cell).into_iter();
+        on.flat_map(move |on| on.instances.range(after)).map(|(row, lrp)| (*row, lrp))
+    }
+
+    /// The tasks on one cell that stand after a row, in the order of their rows.
+    pub fn tasks_on_after(
+        &self,
+        cell: &CellId,
+        row: RowId,
+    ) -> impl Iterator<Item = (RowId, &Arc<Task>)> {
+        let after = (Bound::Excluded(row), Bound::Unbounded);
+        let on = self.cells.get(cell).into_iter();
+        on.flat_map(move |on| on.tasks.range(after)).map(|(row, task)| (*row, task))
+    }
+
+    /// The digest of all that is on one cell, kept up to date with every change.
+    pub fn digest_on(&self, cell: &CellId) -> Digest {
+        self.cells.get(cell).map_or(Digest::default(), |on| on.digest)
     }
 
     /// The tasks on one cell.
@@ -303,12 +335,15 @@ impl Records {
         let new_cell = after.and_then(|lrp| lrp.cell_id());
         if let Some(cell) = old_cell.filter(|cell| new_cell != Some(cell)) {
             self.edit_cell(cell, |on| {
-                on.instances.remove(&row);
+                let gone = on.instances.remove(&row);
+                on.digest.take(gone.as_deref().and_then(Item::of_record));
             });
         }
         if let (Some(cell), Some(after)) = (new_cell, after) {
             self.edit_cell(cell, |on| {
-                on.instances.insert(row, Arc::clone(after));
+                let old = on.instances.insert(row, Arc::clone(after));
+                on.digest.take(old.as_deref().and_then(Item::of_record));
+                on.digest.put(Item::of_record(after));
             });
         }
         self.instances += usize::from(after.is_some());
@@ -326,12 +361,15 @@ impl Records {
         let new_cell = after.and_then(|task| task.cell_id.as_ref());
         if let Some(cell) = old_cell.filter(|cell| new_cell != Some(cell)) {
             self.edit_cell(cell, |on| {
-                on.tasks.remove(&row);
+                let gone = on.tasks.remove(&row);
+                on.digest.take(gone.as_deref().and_then(Item::of_task));
             });
         }
         if let (Some(cell), Some(after)) = (new_cell, after) {
             self.edit_cell(cell, |on| {
-                on.tasks.insert(row, Arc::clone(after));
+                let old = on.tasks.insert(row, Arc::clone(after));
+                on.digest.take(old.as_deref().and_then(Item::of_task));
+                on.digest.put(Item::of_task(after));
             });
         }
     }

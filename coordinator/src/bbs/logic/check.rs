@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use volvox_protocol::actual_lrp::{ActualLrp, LrpState, Presence};
 use volvox_protocol::deployment::LrpDeployment;
+use volvox_protocol::digest::{Digest, Item};
 use volvox_protocol::limits::INSTANCES;
 use volvox_protocol::tag::Epoch;
 use volvox_protocol::task::{Task, TaskState};
@@ -154,6 +155,11 @@ fn check_cells(board: &Board, broken: &mut Vec<String>) {
             board.records.tasks_on(cell).map(std::sync::Arc::as_ptr).collect();
         if found != tasks.remove(cell).unwrap_or_default() {
             broken.push(format!("the tasks on cell {cell} are not those that name it"));
+        }
+        let items = board.records.instances_on(cell).map(|lrp| Item::of_record(lrp));
+        let items = items.chain(board.records.tasks_on(cell).map(|task| Item::of_task(task)));
+        if board.records.digest_on(cell) != items.collect::<Digest>() {
+            broken.push(format!("the digest of cell {cell} is not that of what is on it"));
         }
     }
 }

@@ -1,0 +1,22 @@
+//! The coordinator's side of its cells: who is there, what they report, what they are told to do.
+//!
+//! | file | what it holds | pure |
+//! |---|---|---|
+//! | [`settings`] | times, shares and limits | yes |
+//! | [`presence`] | when the board is told that a cell is missing, and when that is held back | yes |
+//! | [`digests`] | which cell is to sync, because it and the board lastingly disagree | yes |
+//! | [`orders`] | what waits to be sent to one cell | yes |
+//! | [`records`] | what a cell is told of the records: definitions, and pages of a sync | yes |
+//! | [`driver`] | the member of the mesh, the auction, and the tasks between them and the board | no |
+
+pub mod digests;
+pub mod driver;
+pub mod orders;
+pub mod presence;
+pub mod records;
+pub mod settings;
+
+pub use driver::mailbox::{Inbox, Outbox, mailbox};
+pub use driver::{Cells, Counters, OrderError, PresentCell, StartError, start};
+pub use presence::Holding;
+pub use settings::Settings;
