@@ -1,12 +1,17 @@
-//! `volvox-coordinator`: so far the offline half, for the database of a data folder.
+//! `volvox-coordinator`: runs the coordinator, and looks after its tokens, its mesh and its database.
 
+mod cli;
 mod demo;
 mod offline;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use volvox_coordinator::config::{Config, LogFormat, SAMPLE};
+
+use self::cli::mesh::{JoinTokenCommand, MemberCommand};
+use self::cli::token::TokenCommand;
 
 /// The board is a million small allocations that live long: with this one they take a quarter
 /// less time, and a cell that goes missing half.
@@ -15,8 +20,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The coordinator of a Volvox fleet.
 ///
-/// It does not listen on a network yet: these commands look after the database in its data
-/// folder, and `demo` shows the board at work.
+/// `run` serves it. The other commands look after its tokens, its mesh and the database in its data
+/// folder; `demo` shows the board at work.
 #[derive(Debug, Parser)]
 #[command(name = "volvox-coordinator", version, after_help = EXAMPLES)]
 struct Arguments {
@@ -25,6 +30,11 @@ struct Arguments {
 }
 
 const EXAMPLES: &str = "Examples:
+  volvox-coordinator run     --config /etc/volvox/coordinator.toml
+  volvox-coordinator config  > coordinator.toml
+  volvox-coordinator token create --name ci --role write --expires 30d
+  volvox-coordinator join-token create --uses 10 --expires 1h
+  volvox-coordinator member revoke cell-7
   volvox-coordinator check   --data-dir /var/lib/volvox
   volvox-coordinator backup  --data-dir /var/lib/volvox --to /backups/board-monday.db
   volvox-coordinator restore --data-dir /var/lib/volvox --from /backups/board-monday.db
@@ -35,6 +45,33 @@ Logging goes to stderr; VOLVOX_LOG sets its level (error, warn, info, debug).";
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Serve: the board, the auction, the mesh and the HTTP API, until SIGTERM.
+    Run {
+        /// The configuration; without it, the defaults.
+        #[arg(long)]
+        config: Option<PathBuf>,
+        /// The data folder; comes before the configuration's.
+        #[arg(long)]
+        data_dir: Option<PathBuf>,
+        /// A join token, to enter an existing mesh at the first start; without it, a new cluster is made.
+        #[arg(long)]
+        join: Option<String>,
+    },
+    /// Print every configuration key with its default and what it means, or check a file.
+    Config {
+        /// Check this file instead.
+        #[arg(long)]
+        check: Option<PathBuf>,
+    },
+    /// Make, list and revoke tokens for the HTTP API.
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Make, list and revoke the lines with which machines join.
+    #[command(subcommand)]
+    JoinToken(JoinTokenCommand),
+    /// List and expel the machines of the mesh.
+    #[command(subcommand)]
+    Member(MemberCommand),
     /// Read the whole database and say what is wrong with it.
     ///
     /// Ends with 0 when it is sound, 1 when it is not, 2 when it could not be read at all. Works
@@ -84,10 +121,18 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("VOLVOX_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let result = match Arguments::parse().command {
+    let command = Arguments::parse().command;
+    if !matches!(command, Command::Run { .. }) {
+        cli::serve::log(LogFormat::Text, "warn");
+    }
+    let result = match command {
+        Command::Run { config, data_dir, join } => {
+            cli::serve::run(config.as_deref(), data_dir.as_deref(), join.as_deref())
+        }
+        Command::Config { check } => config(check.as_deref()),
+        Command::Token(command) => cli::token::run(command),
+        Command::JoinToken(command) => cli::mesh::join_token(command),
+        Command::Member(command) => cli::mesh::member(command),
         Command::Check { data_dir, json } => offline::check(&data_dir, json),
         Command::Backup { data_dir, to, json } => offline::backup(&data_dir, to, json),
         Command::Restore { data_dir, from, json } => offline::restore(&data_dir, from, json),
@@ -101,4 +146,15 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+fn config(check: Option<&Path>) -> anyhow::Result<ExitCode> {
+    match check {
+        None => offline::say(SAMPLE.trim_end()),
+        Some(path) => {
+            Config::read(Some(path), None)?;
+            offline::say(&format!("{} is in order", path.display()));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }

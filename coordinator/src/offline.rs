@@ -11,7 +11,7 @@ use volvox_coordinator::bbs::store::{BACKUPS, DATABASE, backup as store};
 
 /// Prints one line for a person.
 #[expect(clippy::print_stdout, reason = "the one place that prints results")]
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     println!("{line}");
 }
 

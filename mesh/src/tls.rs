@@ -20,7 +20,7 @@
 pub mod authority;
 pub mod certificate;
 pub mod config;
-pub(crate) mod durable;
+pub mod durable;
 pub mod enrol;
 pub mod folder;
 pub mod key;

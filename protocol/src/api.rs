@@ -120,8 +120,32 @@ record! {
         cells: Vec<CellState> = "cells" omit,
         /// While the replacement of vanished cells is held: until when.
         held_until: Option<Timestamp> = "held_until" omit,
-        /// While the replacement of vanished cells is held: which cells.
-        held_cells: Vec<CellId> = "held_cells" omit,
+        /// While the replacement of vanished cells is held: how many they are.
+        held_cells: u32 = "held_cells" omit,
+    }
+}
+
+record! {
+    /// Names an instance, or a task.
+    #[derive(Default)]
+    pub struct ExplainRequest {
+        /// The instance's process.
+        process_guid: String = "process_guid" omit,
+        /// The instance's index.
+        index: u32 = "index" omit,
+        /// The task.
+        task_guid: String = "task_guid" omit,
+    }
+}
+
+record! {
+    /// Why something is where it is, or nowhere.
+    #[derive(Default)]
+    pub struct ExplainResponse {
+        /// Why it failed.
+        error: Option<ApiError> = "error" omit,
+        /// The round that decided, its verdict, the best cells, and what ruled out the others.
+        explanation: serde_json::Value = "explanation" omit,
     }
 }
 

@@ -10,7 +10,6 @@
 //! | [`actual_lrp`] | one instance of an LRP, as the board knows it |
 //! | [`resolve`] | one instance per index, for readers who know nothing of definitions |
 //! | [`container`], [`cell`] | what a machine holds and what it says of itself |
-//! | [`event`], [`request`] | what subscribers see; what cells and coordinator say to each other |
 //! | [`api`], [`schema`] | bodies of the HTTP API; descriptions of JSON forms |
 //! | [`event`], [`request`], [`exchange`] | what subscribers see; what cells and coordinator say to each other, and in which batches |
 //! | [`digest`] | one number for everything on a cell |

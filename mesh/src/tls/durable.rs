@@ -23,7 +23,7 @@ fn failed<'a>(verb: &'static str, path: &'a Path) -> impl Fn(std::io::Error) -> 
 
 /// Makes a folder that only its owner may look into, with those above it, and sees to it that they
 /// are there after a power cut. One that exists stays as it is.
-pub(crate) fn private_folder(path: &Path) -> Result<(), FileError> {
+pub fn private_folder(path: &Path) -> Result<(), FileError> {
     let missing: Vec<_> =
         path.ancestors().take_while(|it| !it.as_os_str().is_empty() && !it.exists()).collect();
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
@@ -32,7 +32,7 @@ pub(crate) fn private_folder(path: &Path) -> Result<(), FileError> {
 }
 
 /// Reads a file of at most `limit` bytes; `None` when there is none.
-pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
+pub fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -49,7 +49,7 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError
 
 /// Puts `bytes` at `path`, for the owner only. When this returns they are on the disk; when it is
 /// interrupted, what was there before still is. One writer at a time.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let fresh = path.with_extension("new");
     let mut file = OpenOptions::new()
         .write(true)
@@ -67,7 +67,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
 }
 
 /// Removes a file, for good. One that is not there is no error.
-pub(crate) fn remove(path: &Path) -> Result<(), FileError> {
+pub fn remove(path: &Path) -> Result<(), FileError> {
     match std::fs::remove_file(path) {
         Ok(()) => sync_folder(path),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -85,13 +85,13 @@ fn sync_folder(path: &Path) -> Result<(), FileError> {
 }
 
 /// The mode of a file, if others than its owner may do anything with it.
-pub(crate) fn open_to_others(path: &Path) -> Option<u32> {
+pub fn open_to_others(path: &Path) -> Option<u32> {
     let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
     (mode & 0o077 != 0).then_some(mode)
 }
 
 /// A lock that ends with the process. `None` when another has it.
-pub(crate) fn lock(path: &Path) -> Result<Option<File>, FileError> {
+pub fn lock(path: &Path) -> Result<Option<File>, FileError> {
     let file = OpenOptions::new()
         .write(true)
         .create(true)

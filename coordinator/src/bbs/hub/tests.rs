@@ -84,7 +84,8 @@ async fn texts_are_made_once_and_counted() {
     hub.tell(1, vec![event(0)]);
     let entry = reader.next(1).await.unwrap().remove(0);
     let text = hub.frame(reader.id_of(&entry), &entry);
-    let expected = "id: 0000000000000007-1\nevent: actual_lrp_crashed\ndata: {\"process_guid\":\"p\"";
+    let expected =
+        "id: 0000000000000007-1\nevent: actual_lrp_crashed\ndata: {\"process_guid\":\"p\"";
     assert!(text.starts_with(expected.as_bytes()), "{text:?}");
     assert!(text.ends_with(b"}\n\n"), "{text:?}");
     assert_eq!(hub.frame(reader.id_of(&entry), &entry).as_ptr(), text.as_ptr());

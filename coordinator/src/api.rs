@@ -1,0 +1,36 @@
+//! The HTTP API: the BBS's routes, events, and what operators need.
+//!
+//! [`listen`] takes connections and bounds what strangers can use up; [`server`] lets a request through
+//! (who, how often, how large) to its route; the routes stand in one table ([`routes`]), from which
+//! [`openapi`] is made too; what is read and written is [`encoding`]'s. Handlers are thin: they read a
+//! snapshot, or queue a command and wait for the board's answer.
+
+pub mod access;
+pub mod audit;
+mod cells;
+mod deployments;
+mod domains;
+mod encoding;
+mod events;
+mod fields;
+mod list;
+pub mod listen;
+mod lobby;
+mod lrps;
+mod members;
+mod metrics;
+mod openapi;
+mod operating;
+mod query;
+mod quota;
+mod reply;
+mod route;
+mod routes;
+pub mod server;
+mod stall;
+mod state;
+mod tasks;
+pub mod tls;
+
+pub use self::quota::Limits;
+pub use self::state::{Api, Parts};

@@ -1,0 +1,45 @@
+//! Domains: whose desired state is complete and current.
+
+use std::time::Duration;
+
+use volvox_protocol::api::{
+    DomainsResponse, LifecycleResponse, NoRequest, PingResponse, UpsertDomainRequest,
+};
+
+use super::route::{self, Route};
+use super::state::now;
+use crate::bbs::command::Command;
+
+/// The routes.
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        route::read::<NoRequest, PingResponse>(
+            "/v1/ping",
+            "Ping",
+            "Whether the board answers.",
+            |_, _| Ok(PingResponse { available: true }),
+        ),
+        route::read::<NoRequest, DomainsResponse>(
+            "/v1/domains/list",
+            "Domains",
+            "The domains that are fresh now.",
+            |api, _| {
+                let now = now();
+                let records = api.bbs.view().snapshot();
+                let fresh = records.domains().filter(|domain| domain.expires_at > now);
+                let domains = fresh.map(|domain| domain.domain.clone()).collect();
+                Ok(DomainsResponse { error: None, domains })
+            },
+        ),
+        route::change::<UpsertDomainRequest, LifecycleResponse, _>(
+            "/v1/domains/upsert",
+            "UpsertDomain",
+            "Says that a domain's desired state is complete and current, for `ttl` seconds.",
+            |request| request.domain.to_string(),
+            |api, request| async move {
+                let ttl = Duration::from_secs(request.ttl.into());
+                api.order(Command::UpsertDomain(request.domain, ttl)).await
+            },
+        ),
+    ]
+}

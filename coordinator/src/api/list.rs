@@ -1,0 +1,157 @@
+//! Lists: filtered from a snapshot, told from the changed by a tag, written while they are sent.
+//!
+//! What is held while a long list is on its way are pointers to records, not their text: a slow reader
+//! of 250,000 instances costs two megabytes and no lock.
+
+use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::body::Frame;
+use hyper::header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
+use hyper::{Response, StatusCode};
+
+use super::encoding::Encoding;
+use super::reply::{Body, Failure, full};
+
+/// Bytes that are written in one go.
+const CHUNK: usize = 64 << 10;
+
+/// Writes one entry behind what is there.
+pub(crate) type Write<T> = Box<dyn Fn(&T, &mut Vec<u8>) -> Result<(), Failure> + Send>;
+
+/// A list on its way out: `{"KEY":[…]}`.
+struct List<T> {
+    entries: std::vec::IntoIter<T>,
+    write: Write<T>,
+    state: State,
+    key: &'static str,
+}
+
+enum State {
+    Begin,
+    Middle,
+    End,
+}
+
+impl<T> List<T> {
+    /// The next piece of text; none: it is all said.
+    fn piece(&mut self) -> Result<Option<Bytes>, Failure> {
+        let mut text = Vec::with_capacity(CHUNK + (4 << 10));
+        match self.state {
+            State::Begin => {
+                text.extend_from_slice(format!("{{\"{}\":[", self.key).as_bytes());
+                if let Some(first) = self.entries.next() {
+                    (self.write)(&first, &mut text)?;
+                }
+                self.state = State::Middle;
+            }
+            State::Middle => {}
+            State::End => return Ok(None),
+        }
+        while text.len() < CHUNK {
+            let Some(entry) = self.entries.next() else {
+                text.extend_from_slice(b"]}");
+                self.state = State::End;
+                break;
+            };
+            text.push(b',');
+            (self.write)(&entry, &mut text)?;
+        }
+        Ok(Some(text.into()))
+    }
+}
+
+impl<T: Unpin> hyper::body::Body for List<T> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        // A record that cannot be written was logged: the text ends short, which no reader takes
+        // for whole.
+        let piece = self.piece().unwrap_or(None);
+        Poll::Ready(piece.map(|text| Ok(Frame::data(text))))
+    }
+}
+
+/// What tells two lists apart: which entries, in which versions.
+#[derive(Default)]
+pub(crate) struct Tag(DefaultHasher);
+
+impl Tag {
+    /// Takes in one more thing that the list depends on.
+    pub(crate) fn add(&mut self, part: impl Hash) {
+        part.hash(&mut self.0);
+    }
+
+    fn text(&self) -> HeaderValue {
+        let text = format!("\"{:016x}\"", self.0.finish());
+        HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
+    }
+}
+
+/// Whether the reader has just this already.
+fn is_known(headers: &HeaderMap, tag: &HeaderValue) -> bool {
+    headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok()).any(|value| {
+        value.split(',').map(|one| one.trim().trim_start_matches("W/")).any(|one| *tag == one)
+    })
+}
+
+/// The answer with these entries, or that they are what the reader has.
+pub(crate) fn respond<T: Unpin + Send + 'static>(
+    headers: &HeaderMap,
+    encoding: Encoding,
+    key: &'static str,
+    entries: Vec<T>,
+    tag: &Tag,
+    write: Write<T>,
+) -> Result<Response<Body>, Failure> {
+    let tag = tag.text();
+    let mut response = if is_known(headers, &tag) {
+        let mut response = Response::new(full(Bytes::new()));
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        let entries = entries.into_iter();
+        let mut list = List { entries, write, state: State::Begin, key };
+        let first = list.piece()?.unwrap_or_default();
+        // A short list has a length; a long one is sent as it is written.
+        let mut response = if matches!(list.state, State::End) {
+            Response::new(full(first))
+        } else {
+            let rest = list.boxed_unsync();
+            Response::new(Prefixed { first: Some(first), rest }.boxed_unsync())
+        };
+        response.headers_mut().insert(CONTENT_TYPE, encoding.content_type());
+        response
+    };
+    response.headers_mut().insert(ETAG, tag);
+    Ok(response)
+}
+
+/// A body after a piece that is there already.
+struct Prefixed {
+    first: Option<Bytes>,
+    rest: Body,
+}
+
+impl hyper::body::Body for Prefixed {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.first.take() {
+            Some(first) => Poll::Ready(Some(Ok(Frame::data(first)))),
+            None => Pin::new(&mut self.rest).poll_frame(context),
+        }
+    }
+}

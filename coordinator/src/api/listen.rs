@@ -1,0 +1,294 @@
+//! Takes connections: TCP, with or without TLS, and a socket of this machine.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use super::Api;
+use super::lobby::Ticket;
+use super::server::Peer;
+use super::stall::Stall;
+use super::tls::names_of;
+
+/// Connections that the kernel keeps for us until we take them.
+const BACKLOG: u32 = 4_096;
+/// Headers of one request.
+const HEADERS: usize = 100;
+/// Bytes of a request's head.
+const HEAD_BYTES: usize = 32 << 10;
+/// The pause after the system had no descriptor for a connection.
+const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(50);
+
+/// Why nothing can be heard at an address.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {at}: {source}")]
+pub struct ListenError {
+    /// Where.
+    pub at: String,
+    /// Why.
+    pub source: io::Error,
+}
+
+/// A place where connections arrive.
+#[derive(Debug)]
+pub enum Listener {
+    /// A port, with TLS or without.
+    Tcp(TcpListener, Option<Arc<rustls::ServerConfig>>),
+    /// A socket of this machine.
+    Unix(UnixListener, PathBuf),
+}
+
+impl Listener {
+    /// Listens on a port.
+    pub fn tcp(
+        address: SocketAddr,
+        tls: Option<Arc<rustls::ServerConfig>>,
+    ) -> Result<Self, ListenError> {
+        let failed = |source| ListenError { at: address.to_string(), source };
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+        let socket = socket.map_err(failed)?;
+        socket.set_reuseaddr(true).map_err(failed)?;
+        socket.bind(address).map_err(failed)?;
+        Ok(Listener::Tcp(socket.listen(BACKLOG).map_err(failed)?, tls))
+    }
+
+    /// Listens on a socket that only its owner may use. One that a dead coordinator left is replaced: the
+    /// caller holds the lock of the data folder, so no living one is there.
+    pub fn unix(path: &Path) -> Result<Self, ListenError> {
+        let failed = |source| ListenError { at: path.display().to_string(), source };
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            Ok(()) | Err(_) => {}
+        }
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        let owner_only = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(path, owner_only).map_err(failed)?;
+        Ok(Listener::Unix(listener, path.to_owned()))
+    }
+
+    /// The port's address.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Listener::Tcp(listener, _) => listener.local_addr().ok(),
+            Listener::Unix(..) => None,
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listener::Unix(_, path) = self {
+            // Gone already is as good.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Serves the API at all these places until it is stopped; then waits for the calls under way, at
+/// most for `grace`.
+pub async fn serve(api: Arc<Api>, listeners: Vec<Listener>, grace: Duration) {
+    let house = Arc::new(House { api });
+    let mut places = JoinSet::new();
+    for listener in listeners {
+        places.spawn(accept(Arc::clone(&house), listener));
+    }
+    let mut connections = JoinSet::new();
+    while let Some(ended) = places.join_next().await {
+        if let Ok(left) = ended {
+            connections.spawn(async move { left.join_all().await });
+        }
+    }
+    let waiting = tokio::time::timeout(grace, connections.join_all());
+    if waiting.await.is_err() {
+        tracing::warn!(grace_s = grace.as_secs(), "calls under way were cut off");
+    }
+}
+
+struct House {
+    api: Arc<Api>,
+}
+
+/// Takes connections until the API stops, and gives back those that are still there.
+async fn accept(house: Arc<House>, listener: Listener) -> JoinSet<()> {
+    let mut stopping = house.api.stopping.subscribe();
+    let mut connections = JoinSet::new();
+    loop {
+        let arrived = tokio::select! {
+            arrived = arrive(&house, &listener) => arrived,
+            // An error means that the API is gone: then there is nothing to serve either.
+            _ = stopping.wait_for(|stopping| *stopping) => return connections,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+        };
+        match arrived {
+            Ok(connection) => {
+                connections.spawn(connection);
+            }
+            Err(error) => {
+                // One that went away by itself is nobody's trouble.
+                if error.kind() != io::ErrorKind::ConnectionAborted {
+                    tracing::warn!(%error, "no connection could be taken");
+                    tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+                }
+            }
+        }
+    }
+}
+
+/// The next connection, as the work that serves it.
+async fn arrive(
+    house: &Arc<House>,
+    listener: &Listener,
+) -> io::Result<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> {
+    let house = Arc::clone(house);
+    match listener {
+        Listener::Tcp(listener, tls) => {
+            let (stream, address) = listener.accept().await?;
+            // Answers are small and wanted at once.
+            let _ = stream.set_nodelay(true);
+            let ip = address.ip().to_canonical();
+            let peer =
+                Peer { address: address.to_string(), ip, certificate: Vec::new(), owner: None };
+            let (ticket, go) = house.api.lobby.enter(ip);
+            let stream = Stall::new(stream, house.api.limits.stall_time);
+            let tls = tls.clone();
+            Ok(Box::pin(async move {
+                match tls {
+                    None => house.converse(stream, peer, ticket, go).await,
+                    Some(tls) => house.encrypted(stream, tls, peer, ticket, go).await,
+                }
+            }))
+        }
+        Listener::Unix(listener, _) => {
+            let (stream, _) = listener.accept().await?;
+            let user = stream.peer_cred()?.uid();
+            let peer = Peer {
+                address: format!("uid {user}"),
+                ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                certificate: Vec::new(),
+                owner: Some(user),
+            };
+            let (ticket, go) = house.api.lobby.enter(peer.ip);
+            let stream = Stall::new(stream, house.api.limits.stall_time);
+            Ok(Box::pin(async move { house.converse(stream, peer, ticket, go).await }))
+        }
+    }
+}
+
+impl House {
+    async fn encrypted<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        &self,
+        stream: S,
+        tls: Arc<rustls::ServerConfig>,
+        mut peer: Peer,
+        ticket: Ticket,
+        mut go: oneshot::Receiver<()>,
+    ) {
+        let handshake = TlsAcceptor::from(tls).accept(stream);
+        let handshake = tokio::time::timeout(self.api.limits.header_time, handshake);
+        let stream = tokio::select! {
+            done = handshake => match done {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, peer = peer.address, "TLS");
+                    return;
+                }
+                Err(_) => return,
+            },
+            _ = &mut go => return,
+        };
+        let certificates = stream.get_ref().1.peer_certificates();
+        if let Some(certificate) = certificates.and_then(<[_]>::first) {
+            peer.certificate = names_of(certificate);
+        }
+        self.converse(stream, peer, ticket, go).await;
+    }
+
+    /// One connection, from its first request to its last.
+    async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        &self,
+        stream: S,
+        peer: Peer,
+        ticket: Ticket,
+        go: oneshot::Receiver<()>,
+    ) {
+        let (seated, mut is_seated) = watch::channel(false);
+        let (api, peer) = (Arc::clone(&self.api), Arc::new(peer));
+        let service = service_fn(|request| {
+            let (api, peer, seated) = (Arc::clone(&api), Arc::clone(&peer), seated.clone());
+            async move {
+                let (response, known) = api.answer(&peer, request).await;
+                if known {
+                    seated.send_if_modified(|seated| !std::mem::replace(seated, true));
+                }
+                Ok::<_, std::convert::Infallible>(response)
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.api.limits.header_time)
+            .max_headers(HEADERS)
+            .max_buf_size(HEAD_BYTES)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = pin!(connection);
+        let mut stopping = self.api.stopping.subscribe();
+        // A stranger may be turned out at any moment.
+        let mut stopped = false;
+        let go = async {
+            // A ticket that was given up is no order to go.
+            if go.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let mut go = pin!(go);
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        tracing::trace!(%error, peer = peer.address, "a connection ended");
+                    }
+                    return;
+                }
+                () = &mut go => return,
+                _ = is_seated.wait_for(|seated| *seated) => break,
+                _ = stopping.wait_for(|stopping| *stopping), if !stopped => {
+                    stopped = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+        }
+        drop(ticket);
+        let Ok(_seat) = self.api.seats.try_acquire() else {
+            tracing::warn!(peer = peer.address, "too many connections: one was closed");
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+            return;
+        };
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        tracing::trace!(%error, peer = peer.address, "a connection ended");
+                    }
+                    return;
+                }
+                _ = stopping.wait_for(|stopping| *stopping), if !stopped => {
+                    stopped = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Desired and actual LRPs.
+
+use std::sync::Arc;
+
+use hyper::Response;
+use volvox_protocol::actual_lrp::{ActualLrp, LrpGroup};
+use volvox_protocol::api::{
+    ActualLrpGroupResponse, ActualLrpGroupsRequest, ActualLrpGroupsResponse,
+    ActualLrpsByProcessGuidsRequest, ActualLrpsRequest, ActualLrpsResponse, DesireLrpRequest,
+    DesiredLrpResponse, DesiredLrpSchedulingInfoResponse, DesiredLrpSchedulingInfosResponse,
+    DesiredLrpsRequest, DesiredLrpsResponse, LifecycleResponse, ProcessGuidAndIndexRequest,
+    ProcessGuidRequest, RetireActualLrpRequest, UpdateDesiredLrpRequest,
+};
+use volvox_protocol::definition::MetricTagValue;
+use volvox_protocol::deployment::LrpDeployment;
+use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpSchedulingInfo, routing_info};
+use volvox_protocol::id::{CellId, ProcessGuid};
+use volvox_protocol::resolve;
+use volvox_protocol::schema::Schema;
+use volvox_protocol::validate::Valid;
+
+use super::Api;
+use super::fields::{Fields, Only};
+use super::list::{self, Tag};
+use super::reply::{Body, Failure};
+use super::route::{self, Call, Route};
+use crate::bbs::command::{Command, Reply};
+use crate::bbs::state::{Process, Records};
+
+/// The routes.
+pub(super) fn routes() -> Vec<Route> {
+    let mut all = actual();
+    all.extend(desired());
+    all
+}
+
+fn actual() -> Vec<Route> {
+    vec![
+        route::list::<ActualLrpsRequest, ActualLrpsResponse>(
+            "/v1/actual_lrps/list",
+            "ActualLRPs",
+            "Every instance record, of every presence.",
+            |api, call, request| {
+                let records = api.bbs.view().snapshot();
+                actual_lrps(call, some_instances(&records, &request))
+            },
+        ),
+        route::list::<ActualLrpsByProcessGuidsRequest, ActualLrpsResponse>(
+            "/v1/actual_lrps/list_by_process_guids",
+            "ActualLRPsByProcessGuids",
+            "The instance records of these processes.",
+            |api, call, request| {
+                if request.process_guids.is_empty() {
+                    return Err(Failure::field("process_guids", "must not be empty"));
+                }
+                let records = api.bbs.view().snapshot();
+                let found = some_processes(&records, &request.process_guids);
+                let lrps = found.flat_map(|process| process.instances());
+                actual_lrps(call, lrps.map(|slot| Arc::clone(&slot.lrp)).collect())
+            },
+        ),
+        route::list::<ActualLrpGroupsRequest, ActualLrpGroupsResponse>(
+            "/v1/actual_lrp_groups/list",
+            "ActualLRPGroups",
+            "What there is at each index of each definition.",
+            |api, call, request| {
+                let records = api.bbs.view().snapshot();
+                let processes = records.processes().map(|(_, process)| process);
+                groups(call, processes, &request.domain, &request.cell_id)
+            },
+        ),
+        route::list::<ProcessGuidRequest, ActualLrpGroupsResponse>(
+            "/v1/actual_lrp_groups/list_by_process_guid",
+            "ActualLRPGroupsByProcessGuid",
+            "What there is at each index of one process.",
+            |api, call, request| {
+                let records = api.bbs.view().snapshot();
+                groups(call, records.process(&request.process_guid).into_iter(), "", "")
+            },
+        ),
+        route::read::<ProcessGuidAndIndexRequest, ActualLrpGroupResponse>(
+            "/v1/actual_lrp_groups/get_by_process_guid_and_index",
+            "ActualLRPGroupByProcessGuidAndIndex",
+            "What there is at one index of the active definition.",
+            |api, request| {
+                let records = api.bbs.view().snapshot();
+                let group = group_at(&records, &request).ok_or_else(|| {
+                    let (guid, index) = (&request.process_guid, request.index);
+                    Failure::not_found(&format!("instance {index} of process {guid}"))
+                })?;
+                Ok(ActualLrpGroupResponse { error: None, actual_lrp_group: Some(group) })
+            },
+        ),
+        route::change::<RetireActualLrpRequest, LifecycleResponse, _>(
+            "/v1/actual_lrps/retire",
+            "RetireActualLRP",
+            "Stops one instance; another takes its place for as long as it is desired.",
+            |request| {
+                let key = &request.actual_lrp_key;
+                format!("{}/{}", key.process_guid, key.index)
+            },
+            |api, request| async move {
+                let key = Valid::new(request.actual_lrp_key)
+                    .map_err(|invalid| Failure::within("actual_lrp_key", invalid))?;
+                api.order(Command::RetireLrp(key.into_inner())).await
+            },
+        ),
+    ]
+}
+
+fn desired() -> Vec<Route> {
+    let mut all = vec![
+        whole_list("/v1/desired_lrps/list.r3", "DesiredLRPs", |lrp| lrp),
+        whole_list("/v1/desired_lrps/list.r2", "DesiredLRPs_r2", downgraded),
+        one("/v1/desired_lrps/get_by_process_guid.r3", "DesiredLRPByProcessGuid", |lrp| lrp),
+        one("/v1/desired_lrps/get_by_process_guid.r2", "DesiredLRPByProcessGuid_r2", downgraded),
+    ];
+    all.extend([
+        route::list::<DesiredLrpsRequest, DesiredLrpSchedulingInfosResponse>(
+            "/v1/desired_lrp_scheduling_infos/list",
+            "DesiredLRPSchedulingInfos",
+            "What placing each LRP needs to know.",
+            |api, call, request| {
+                let records = api.bbs.view().snapshot();
+                let found = some_deployments(&records, &request, &[]);
+                let show = |lrp: &LrpDeployment| DesiredLrpSchedulingInfo::from(&lrp.project());
+                deployments(call, "desired_lrp_scheduling_infos", found, show)
+            },
+        ),
+        route::read::<ProcessGuidRequest, DesiredLrpSchedulingInfoResponse>(
+            "/v1/desired_lrp_scheduling_infos/get_by_process_guid",
+            "DesiredLRPSchedulingInfoByProcessGuid",
+            "What placing one LRP needs to know.",
+            |api, request| {
+                let lrp = deployment(api, &request.process_guid)?;
+                let info = Some(DesiredLrpSchedulingInfo::from(&lrp.project()));
+                Ok(DesiredLrpSchedulingInfoResponse { error: None, info })
+            },
+        ),
+        route::list::<DesiredLrpsRequest, DesiredLrpsResponse>(
+            "/v1/desired_lrp_routing_infos/list",
+            "DesiredLRPRoutingInfos",
+            "What routing each LRP needs to know: everything else is left empty.",
+            |api, call, request| {
+                let records = api.bbs.view().snapshot();
+                let found = some_deployments(&records, &request, &[]);
+                deployments(call, "desired_lrps", found, |lrp| routing_info(&lrp.project()))
+            },
+        ),
+        route::change::<DesireLrpRequest, LifecycleResponse, _>(
+            "/v1/desired_lrp/desire.r2",
+            "DesireDesiredLRP",
+            "Run this. Refused when the process is desired already.",
+            |request| request.desired_lrp.process_guid.to_string(),
+            |api, request| async move {
+                let lrp = Valid::new(request.desired_lrp)
+                    .map_err(|invalid| Failure::within("desired_lrp", invalid))?;
+                api.order(Command::DesireLrp(Box::new(lrp))).await
+            },
+        ),
+        route::change::<UpdateDesiredLrpRequest, LifecycleResponse, _>(
+            "/v1/desired_lrp/update",
+            "UpdateDesireLRP",
+            "Changes what may change without new containers, or begins a rolling update.",
+            |request| request.process_guid.to_string(),
+            |api, request| async move {
+                let update = Valid::new(request.update)
+                    .map_err(|invalid| Failure::within("update", invalid))?;
+                api.order(Command::UpdateDesiredLrp(request.process_guid, Box::new(update))).await
+            },
+        ),
+        route::change::<ProcessGuidRequest, LifecycleResponse, _>(
+            "/v1/desired_lrp/remove",
+            "RemoveDesiredLRP",
+            "Stops running this.",
+            |request| request.process_guid.to_string(),
+            |api, request| async move {
+                api.order(Command::RemoveDesiredLrp(request.process_guid)).await
+            },
+        ),
+    ]);
+    all
+}
+
+impl Api {
+    /// Has the board do something that has no answer but that it is done.
+    pub(super) async fn order(&self, command: Command) -> Result<LifecycleResponse, Failure> {
+        match self.bbs.ask(command).await? {
+            Reply::Done | Reply::ShouldStart(_) | Reply::KeepContainer(_) | Reply::Converged(_) => {
+                Ok(LifecycleResponse { error: None })
+            }
+        }
+    }
+}
+
+/// The keys that the reader asked for.
+pub(super) fn fields<T: Schema>(call: &Call) -> Result<Option<Fields>, Failure> {
+    call.query.get("fields").map(Fields::parse::<T>).transpose()
+}
+
+fn actual_lrps(call: &Call, lrps: Vec<Arc<ActualLrp>>) -> Result<Response<Body>, Failure> {
+    let fields = fields::<ActualLrp>(call)?;
+    let mut tag = Tag::default();
+    tag.add(call.query.get("fields"));
+    for lrp in &lrps {
+        tag.add((lrp.modification_tag, lrp.presence));
+    }
+    let encoding = call.encoding;
+    let write: list::Write<Arc<ActualLrp>> = match fields {
+        None => Box::new(move |lrp, text| encoding.append(text, &**lrp)),
+        Some(fields) => Box::new(move |lrp, text| encoding.append(text, &Only(&**lrp, &fields))),
+    };
+    list::respond(&call.headers, encoding, "actual_lrps", lrps, &tag, write)
+}
+
+/// The instances that a filter means, by the shortest way to them.
+fn some_instances(records: &Records, request: &ActualLrpsRequest) -> Vec<Arc<ActualLrp>> {
+    let wanted = |lrp: &&Arc<ActualLrp>| {
+        (request.domain.is_empty() || lrp.domain.as_str() == request.domain)
+            && (request.process_guid.is_empty()
+                || lrp.process_guid.as_str() == request.process_guid)
+            && (request.cell_id.is_empty()
+                || lrp.cell_id().is_some_and(|cell| cell.as_str() == request.cell_id))
+            && request.index.is_none_or(|index| lrp.index == index)
+    };
+    if !request.process_guid.is_empty() {
+        let Ok(guid) = ProcessGuid::new(&request.process_guid) else { return Vec::new() };
+        let slots = records.process(&guid).map(Process::instances).unwrap_or_default();
+        return slots.iter().map(|slot| &slot.lrp).filter(wanted).cloned().collect();
+    }
+    if !request.cell_id.is_empty() {
+        let Ok(cell) = CellId::new(&request.cell_id) else { return Vec::new() };
+        return records.instances_on(&cell).filter(wanted).cloned().collect();
+    }
+    records.instances().filter(wanted).cloned().collect()
+}
+
+/// The processes of these names that there are.
+fn some_processes<'a>(records: &'a Records, guids: &[String]) -> impl Iterator<Item = &'a Process> {
+    let mut guids: Vec<ProcessGuid> =
+        guids.iter().filter_map(|guid| ProcessGuid::new(guid).ok()).collect();
+    guids.sort();
+    guids.dedup();
+    guids.into_iter().filter_map(|guid| records.process(&guid))
+}
+
+fn groups<'a>(
+    call: &Call,
+    processes: impl Iterator<Item = &'a Process>,
+    domain: &str,
+    cell: &str,
+) -> Result<Response<Body>, Failure> {
+    let fields = fields::<LrpGroup>(call)?;
+    let mut tag = Tag::default();
+    tag.add(call.query.get("fields"));
+    let mut found = Vec::new();
+    for process in processes {
+        let wanted = |lrp: &&Arc<ActualLrp>| {
+            (domain.is_empty() || lrp.domain.as_str() == domain)
+                && (cell.is_empty() || lrp.cell_id().is_some_and(|it| it.as_str() == cell))
+        };
+        let lrps = process.instances().iter().map(|slot| &slot.lrp).filter(wanted);
+        let lrps = lrps.inspect(|lrp| tag.add((lrp.modification_tag, lrp.presence)));
+        found.extend(resolve::groups(lrps).into_iter().map(|(_, group)| group));
+    }
+    let encoding = call.encoding;
+    let write: list::Write<LrpGroup> = match fields {
+        None => Box::new(move |group, text| encoding.append(text, group)),
+        Some(fields) => Box::new(move |group, text| encoding.append(text, &Only(group, &fields))),
+    };
+    list::respond(&call.headers, encoding, "actual_lrp_groups", found, &tag, write)
+}
+
+/// What there is at one index: of the active definition, or while it has nothing there, of any.
+fn group_at(records: &Records, request: &ProcessGuidAndIndexRequest) -> Option<LrpGroup> {
+    let process = records.process(&request.process_guid)?;
+    let active = process.deployment.as_ref().map(|(_, it)| &it.active_definition_id);
+    let lrps = process.instances().iter().map(|slot| &slot.lrp);
+    let mut groups: Vec<_> = resolve::groups(lrps.filter(|lrp| lrp.index == request.index));
+    let nth = groups.iter().position(|((definition, _), _)| Some(definition) == active);
+    if groups.is_empty() { None } else { Some(groups.swap_remove(nth.unwrap_or(0)).1) }
+}
+
+/// The deployments that a filter means.
+pub(super) fn some_deployments(
+    records: &Records,
+    request: &DesiredLrpsRequest,
+    app_guids: &[String],
+) -> Vec<Arc<LrpDeployment>> {
+    let wanted = |lrp: &&Arc<LrpDeployment>| {
+        (request.domain.is_empty() || lrp.domain.as_str() == request.domain)
+            && (app_guids.is_empty()
+                || app_guids.iter().any(|app| lrp.process_guid.as_str().starts_with(app.as_str())))
+    };
+    let of = |process: &'_ Process| process.deployment.as_ref().map(|(_, lrp)| Arc::clone(lrp));
+    if request.process_guids.is_empty() {
+        records
+            .processes()
+            .filter_map(|(_, process)| of(process))
+            .filter(|it| wanted(&it))
+            .collect()
+    } else {
+        let found = some_processes(records, &request.process_guids);
+        found.filter_map(of).filter(|it| wanted(&it)).collect()
+    }
+}
+
+/// A list of what some deployments look like.
+pub(super) fn deployments<T: serde::Serialize + Schema>(
+    call: &Call,
+    key: &'static str,
+    found: Vec<Arc<LrpDeployment>>,
+    show: impl Fn(&LrpDeployment) -> T + Send + 'static,
+) -> Result<Response<Body>, Failure> {
+    let fields = fields::<T>(call)?;
+    let mut tag = Tag::default();
+    tag.add(call.query.get("fields"));
+    for lrp in &found {
+        tag.add(lrp.modification_tag);
+    }
+    let encoding = call.encoding;
+    let write: list::Write<Arc<LrpDeployment>> = match fields {
+        None => Box::new(move |lrp, text| encoding.append(text, &show(lrp))),
+        Some(fields) => {
+            Box::new(move |lrp, text| encoding.append(text, &Only(&show(lrp), &fields)))
+        }
+    };
+    list::respond(&call.headers, encoding, key, found, &tag, write)
+}
+
+/// What is desired of a process.
+pub(super) fn deployment(api: &Api, guid: &ProcessGuid) -> Result<Arc<LrpDeployment>, Failure> {
+    let records = api.bbs.view().snapshot();
+    let found = records.deployment(guid).map(|(_, lrp)| Arc::clone(lrp));
+    found.ok_or_else(|| Failure::not_found(&format!("process {guid}")))
+}
+
+fn whole_list(path: &'static str, name: &'static str, form: fn(DesiredLrp) -> DesiredLrp) -> Route {
+    route::list::<DesiredLrpsRequest, DesiredLrpsResponse>(
+        path,
+        name,
+        "Every desired LRP, whole.",
+        move |api, call, request| {
+            let records = api.bbs.view().snapshot();
+            let found = some_deployments(&records, &request, &request.app_guids);
+            deployments(call, "desired_lrps", found, move |lrp| form(completed(lrp.project())))
+        },
+    )
+}
+
+fn one(path: &'static str, name: &'static str, form: fn(DesiredLrp) -> DesiredLrp) -> Route {
+    route::read::<ProcessGuidRequest, DesiredLrpResponse>(
+        path,
+        name,
+        "One desired LRP, whole.",
+        move |api, request| {
+            let lrp = deployment(api, &request.process_guid)?;
+            let desired_lrp = Some(form(completed(lrp.project())));
+            Ok(DesiredLrpResponse { error: None, desired_lrp })
+        },
+    )
+}
+
+/// Readers find whose metrics they are in either place, wherever the consumer has put it.
+fn completed(mut lrp: DesiredLrp) -> DesiredLrp {
+    const SOURCE: &str = "source_id";
+    match (lrp.definition.metrics_guid.is_empty(), lrp.metric_tags.get(SOURCE)) {
+        (true, Some(MetricTagValue::Static(source))) => {
+            lrp.definition.metrics_guid = source.clone();
+        }
+        (false, None) => {
+            let source = MetricTagValue::Static(lrp.definition.metrics_guid.clone());
+            lrp.metric_tags.insert(SOURCE.to_owned(), source);
+        }
+        (true, _) | (false, Some(_)) => {}
+    }
+    lrp
+}
+
+fn downgraded(mut lrp: DesiredLrp) -> DesiredLrp {
+    lrp.definition.without_layers();
+    lrp
+}

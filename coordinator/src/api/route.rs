@@ -1,0 +1,247 @@
+//! What a route is: where it is, who may use it, what goes in and out, and who answers. The server
+//! and the OpenAPI document are made from the same table of these (`routes.rs`).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderMap};
+use hyper::{Method, Response};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use volvox_protocol::schema::{Components, Schema};
+
+use super::Api;
+use super::access::{Caller, Role};
+use super::encoding::Encoding;
+use super::query::Query;
+use super::reply::{Body, Failure, full};
+
+/// One call, checked and read.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// Who calls; none on routes that are open to all.
+    pub(crate) caller: Option<Caller>,
+    pub(crate) method: Method,
+    pub(crate) headers: HeaderMap,
+    pub(crate) query: Query,
+    pub(crate) body: Bytes,
+    pub(crate) encoding: Encoding,
+}
+
+impl Call {
+    /// The request: the body, or for GET the query.
+    fn request<Q: DeserializeOwned + Schema>(&self) -> Result<Q, Failure> {
+        if self.method == Method::GET {
+            self.query.request::<Q>()
+        } else {
+            self.encoding.decode(&self.body)
+        }
+    }
+}
+
+pub(crate) type Answering = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// What came of a call.
+pub(crate) struct Outcome {
+    pub(crate) result: Result<Response<Body>, Failure>,
+    /// What it was about, for the audit.
+    pub(crate) subject: String,
+}
+
+impl From<Result<Response<Body>, Failure>> for Outcome {
+    fn from(result: Result<Response<Body>, Failure>) -> Self {
+        Outcome { result, subject: String::new() }
+    }
+}
+
+/// Describes a type for the OpenAPI document.
+pub(crate) type Describe = fn(&mut Components) -> Value;
+
+/// What comes back.
+#[derive(Clone, Copy)]
+pub(crate) enum Answer {
+    /// A record.
+    Record(Describe),
+    /// A list that is streamed, has a tag and knows `fields`.
+    List(Describe),
+    /// A stream of events.
+    Events,
+    /// Text of this type.
+    Text(&'static str),
+    /// Any JSON.
+    Json,
+}
+
+/// One route.
+pub(crate) struct Route {
+    pub(crate) path: &'static str,
+    /// Its name in metrics and in the document.
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// What it takes: `GET`, `POST`, or `GET, POST`.
+    pub(crate) verbs: &'static str,
+    /// Who may; none: everybody.
+    pub(crate) role: Option<Role>,
+    /// Whether it changes anything, and is audited.
+    pub(crate) changes: bool,
+    pub(crate) request: Option<Describe>,
+    pub(crate) answer: Answer,
+    /// Parameters in the query, beside those of the request: name and meaning.
+    pub(crate) parameters: &'static [(&'static str, &'static str)],
+    /// Statuses beside 200 and those that every route may answer.
+    pub(crate) statuses: &'static [u16],
+    pub(crate) handle: Box<dyn Fn(Arc<Api>, Call) -> Answering + Send + Sync>,
+}
+
+impl Route {
+    pub(crate) fn takes(&self, method: &Method) -> bool {
+        self.verbs.split(", ").any(|verb| verb == method.as_str())
+    }
+
+    pub(crate) fn with_role(mut self, role: Role) -> Self {
+        self.role = Some(role);
+        self
+    }
+}
+
+/// The answer with one record.
+pub(crate) fn record(
+    encoding: Encoding,
+    answer: &impl Serialize,
+) -> Result<Response<Body>, Failure> {
+    let mut response = Response::new(full(encoding.encode(answer)?));
+    response.headers_mut().insert(CONTENT_TYPE, encoding.content_type());
+    Ok(response)
+}
+
+/// A route that looks at something: GET with a query, or POST with a body, as the BBS has it.
+pub(crate) fn read<Q, A>(
+    path: &'static str,
+    name: &'static str,
+    about: &'static str,
+    answer: impl Fn(&Api, Q) -> Result<A, Failure> + Send + Sync + 'static,
+) -> Route
+where
+    Q: DeserializeOwned + Schema,
+    A: Serialize + Schema,
+{
+    Route {
+        path,
+        name,
+        about,
+        verbs: "GET, POST",
+        role: Some(Role::Read),
+        changes: false,
+        request: Some(Q::schema),
+        answer: Answer::Record(A::schema),
+        parameters: &[],
+        statuses: &[400, 404],
+        handle: Box::new(move |api, call| {
+            let result =
+                call.request().and_then(|request| record(call.encoding, &answer(&api, request)?));
+            Box::pin(std::future::ready(result.into()))
+        }),
+    }
+}
+
+/// A route that lists something: as [`read`], but it writes its answer itself.
+pub(crate) fn list<Q, A>(
+    path: &'static str,
+    name: &'static str,
+    about: &'static str,
+    answer: impl Fn(&Api, &Call, Q) -> Result<Response<Body>, Failure> + Send + Sync + 'static,
+) -> Route
+where
+    Q: DeserializeOwned + Schema,
+    A: Schema,
+{
+    Route {
+        path,
+        name,
+        about,
+        verbs: "GET, POST",
+        role: Some(Role::Read),
+        changes: false,
+        request: Some(Q::schema),
+        answer: Answer::List(A::schema),
+        parameters: &[("fields", "only these keys of each entry, with commas between them")],
+        statuses: &[304, 400],
+        handle: Box::new(move |api, call| {
+            let result = call.request().and_then(|request| answer(&api, &call, request));
+            Box::pin(std::future::ready(result.into()))
+        }),
+    }
+}
+
+/// A route that changes something. `subject` is what the audit says it was about.
+pub(crate) fn change<Q, A, R>(
+    path: &'static str,
+    name: &'static str,
+    about: &'static str,
+    subject: fn(&Q) -> String,
+    answer: impl Fn(Arc<Api>, Q) -> R + Send + Sync + 'static,
+) -> Route
+where
+    Q: DeserializeOwned + Schema + Send + 'static,
+    A: Serialize + Schema,
+    R: Future<Output = Result<A, Failure>> + Send + 'static,
+{
+    Route {
+        path,
+        name,
+        about,
+        verbs: "POST",
+        role: Some(Role::Write),
+        changes: true,
+        request: Some(Q::schema),
+        answer: Answer::Record(A::schema),
+        parameters: &[],
+        statuses: &[400, 404, 409],
+        handle: Box::new(move |api, call| {
+            let request = match call.request::<Q>() {
+                Ok(request) => request,
+                Err(failure) => {
+                    return Box::pin(std::future::ready(Err(failure).into()));
+                }
+            };
+            let subject = subject(&request);
+            let answering = answer(api, request);
+            Box::pin(async move {
+                let result = answering.await.and_then(|answer| record(call.encoding, &answer));
+                Outcome { result, subject }
+            })
+        }),
+    }
+}
+
+/// A route of the coordinator's own: GET, no request, any answer.
+pub(crate) fn own<R>(
+    path: &'static str,
+    name: &'static str,
+    about: &'static str,
+    kind: Answer,
+    answer: impl Fn(Arc<Api>, Call) -> R + Send + Sync + 'static,
+) -> Route
+where
+    R: Future<Output = Result<Response<Body>, Failure>> + Send + 'static,
+{
+    Route {
+        path,
+        name,
+        about,
+        verbs: "GET",
+        role: Some(Role::Read),
+        changes: false,
+        request: None,
+        answer: kind,
+        parameters: &[],
+        statuses: &[],
+        handle: Box::new(move |api, call| {
+            let answering = answer(api, call);
+            Box::pin(async move { answering.await.into() })
+        }),
+    }
+}

@@ -1,0 +1,26 @@
+//! All routes.
+
+use super::route::Route;
+use super::{cells, deployments, domains, events, lrps, members, operating, tasks};
+
+/// The table. Paths are distinct.
+pub(crate) fn table() -> Vec<Route> {
+    let table: Vec<Route> = [
+        domains::routes(),
+        cells::routes(),
+        lrps::routes(),
+        deployments::routes(),
+        tasks::routes(),
+        events::routes(),
+        members::routes(),
+        operating::routes(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    debug_assert!(
+        table.iter().all(|one| table.iter().filter(|it| it.path == one.path).count() == 1),
+        "two routes have one path"
+    );
+    table
+}

@@ -1,0 +1,173 @@
+//! TLS of the API: the operator's certificate, or one of our own; and the names in client certificates.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use volvox_mesh::tls::durable;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer as _;
+
+/// The folder of what we make ourselves, in the data folder.
+pub const FOLDER: &str = "api";
+/// The certificate that clients have to trust, in that folder.
+pub const CA: &str = "ca.pem";
+
+/// Which certificate the API shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Certificate {
+    /// The operator's.
+    Files {
+        /// PEM, the server's own first.
+        chain: PathBuf,
+        /// PEM.
+        key: PathBuf,
+    },
+    /// One of our own, signed by an authority that is made for it. Clients trust `ca.pem`.
+    Own {
+        /// For these names and addresses.
+        names: Vec<String>,
+    },
+}
+
+/// Why there is no TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file.
+    #[error(transparent)]
+    File(#[from] durable::FileError),
+    /// What is in a file.
+    #[error("{path}: {what}")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A certificate could not be made.
+    #[error("make a certificate: {0}")]
+    Make(#[from] rcgen::Error),
+    /// Certificate and key do not go together, or are of no use.
+    #[error("TLS: {0}")]
+    Rustls(#[from] rustls::Error),
+    /// The authorities of client certificates are of no use.
+    #[error("TLS: client certificates: {0}")]
+    Clients(String),
+}
+
+/// What rustls needs to answer. With `client_ca`, callers may show a certificate of these authorities.
+pub fn config(
+    data_dir: &Path,
+    certificate: &Certificate,
+    client_ca: Option<&Path>,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let (chain, key) = match certificate {
+        Certificate::Files { chain, key } => (chain.clone(), key.clone()),
+        Certificate::Own { names } => own(&data_dir.join(FOLDER), names)?,
+    };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?;
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for root in certificates(path)? {
+                roots.add(root)?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .allow_unauthenticated()
+                .build()
+                .map_err(|error| TlsError::Clients(error.to_string()))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let private = PrivateKeyDer::from_pem_slice(&read(&key)?)
+        .map_err(|error| TlsError::Content { path: key, what: error.to_string() })?;
+    let mut config = builder.with_single_cert(certificates(&chain)?, private)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let missing =
+        || TlsError::Content { path: path.to_owned(), what: "there is no such file".into() };
+    durable::read(path, 1 << 20)?.ok_or_else(missing)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let bad = |what: String| TlsError::Content { path: path.to_owned(), what };
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
+    let all = all.map_err(|error| bad(error.to_string()))?;
+    if all.is_empty() { Err(bad("there is no certificate in it".into())) } else { Ok(all) }
+}
+
+/// Makes an authority for the API once, and a certificate of it at each start: the names may have
+/// changed, and none of them has to be renewed while we run.
+fn own(folder: &Path, names: &[String]) -> Result<(PathBuf, PathBuf), TlsError> {
+    durable::private_folder(folder)?;
+    let (ca_path, ca_key_path) = (folder.join(CA), folder.join("ca.key"));
+    let bad = |path: &Path, what: String| TlsError::Content { path: path.to_owned(), what };
+    if durable::read(&ca_path, 1 << 16)?.is_none() {
+        let key = KeyPair::generate()?;
+        let certificate = authority().self_signed(&key)?;
+        // The key first: a certificate without its key would be taken for finished.
+        durable::replace(&ca_key_path, key.serialize_pem().as_bytes())?;
+        durable::replace(&ca_path, certificate.pem().as_bytes())?;
+    }
+    let text = |path: &Path| -> Result<String, TlsError> {
+        String::from_utf8(read(path)?).map_err(|error| bad(path, error.to_string()))
+    };
+    let ca_text = text(&ca_path)?;
+    let issuer = Issuer::new(authority(), KeyPair::from_pem(&text(&ca_key_path)?)?);
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "volvox-coordinator");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    params.not_after = rcgen::date_time_ymd(2099, 1, 1);
+    for name in names {
+        params.subject_alt_names.push(match name.parse::<IpAddr>() {
+            Ok(address) => SanType::IpAddress(address),
+            Err(_) => SanType::DnsName(name.as_str().try_into()?),
+        });
+    }
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, &issuer)?;
+    let (chain_path, key_path) = (folder.join("server.pem"), folder.join("server.key"));
+    durable::replace(&key_path, key.serialize_pem().as_bytes())?;
+    durable::replace(&chain_path, (certificate.pem() + &ca_text).as_bytes())?;
+    Ok((chain_path, key_path))
+}
+
+/// What the authority's certificate says. Always the same: issuing looks at it again.
+fn authority() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "Volvox API");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    params.not_after = rcgen::date_time_ymd(2099, 1, 1);
+    params
+}
+
+/// The names in a certificate that TLS has accepted: the subject's common name and the DNS names.
+pub(crate) fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, parsed)) = x509_parser::certificate::X509Certificate::from_der(certificate) else {
+        return Vec::new();
+    };
+    let common = parsed.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+    let alternative = parsed.subject_alternative_name().ok().flatten();
+    let dns = alternative.iter().flat_map(|names| &names.value.general_names);
+    let dns = dns.filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some(*name),
+        _ => None,
+    });
+    common.chain(dns).map(str::to_owned).collect()
+}

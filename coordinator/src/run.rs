@@ -1,0 +1,259 @@
+//! A coordinator at work: builds the parts, joins them, and takes them down in order.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::task::JoinHandle;
+use volvox_mesh::driver as mesh;
+use volvox_mesh::identity::Kind;
+use volvox_mesh::tls::authority::Authority;
+use volvox_mesh::tls::config::system_clock;
+use volvox_mesh::tls::folder::{Credentials, MemberFolder};
+use volvox_mesh::tls::register::Clash;
+use volvox_mesh::tls::token::JoinToken;
+use volvox_protocol::event::Event;
+
+use crate::api::access::{Access, TokenFile};
+use crate::api::audit::Audit;
+use crate::api::listen::{self, Listener};
+use crate::api::{Api, Parts, tls};
+use crate::bbs::command::{Command, Effect};
+use crate::bbs::driver::{Bbs, Converge, Outlet};
+use crate::bbs::hub::Hub;
+use crate::callback::driver as callback;
+use crate::cells::{self, Cells};
+use crate::config::Config;
+
+/// The folder of the authority, in the data folder.
+pub const AUTHORITY: &str = "authority";
+/// The folder of our own membership, in the data folder.
+const MEMBER: &str = "member";
+
+/// A coordinator at work.
+pub struct Coordinator {
+    api: Arc<Api>,
+    bbs: Bbs,
+    cells: Cells,
+    addresses: Vec<SocketAddr>,
+    admin_token: PathBuf,
+    serving: JoinHandle<()>,
+}
+
+/// Starts everything. When this comes back, calls are served.
+pub async fn start(config: Config, join: Option<&str>) -> anyhow::Result<Coordinator> {
+    let clock = system_clock();
+    raise_descriptor_limit();
+    let hub = Hub::new(epoch(), config.memory);
+    let (orders, order_inbox) = cells::mailbox();
+    let (calls, call_inbox) = callback::mailbox();
+    let outlet = Out { hub: hub.clone(), orders, calls };
+    // First: it takes the lock of the data folder, so everything in it is ours from here on.
+    let (folder, board) = (config.data_dir.clone(), config.board.clone());
+    let converge = Converge::Itself(config.full_pass);
+    let opening = move || Bbs::open(&folder, board, converge, outlet);
+    let bbs = tokio::task::spawn_blocking(opening).await?.context("open the board")?;
+    let report = bbs.load_report();
+    tracing::info!(?report, "the board is open");
+
+    let tokens = TokenFile::of(&config.data_dir);
+    let admin_token = tokens.ensure_admin(clock()).context("make the admin's token")?;
+    let access = Access::open(tokens, config.certificates.clone()).context("read the tokens")?;
+    let (file_bytes, files) = config.audit;
+    let audit = Audit::open(&config.data_dir, file_bytes, files).context("open the audit")?;
+    let callbacks = callback::start(config.callbacks.clone(), bbs.clone(), call_inbox)?;
+
+    let authority = membership(&config, join).await?;
+    let revoked = authority.as_ref().map(|authority| {
+        let authority = authority.lock().unwrap_or_else(PoisonError::into_inner);
+        authority.register().revoked().into_iter().map(|revoked| revoked.member).collect()
+    });
+    let member = mesh::Config {
+        folder: config.data_dir.join(MEMBER),
+        listen: config.mesh_listen,
+        advertise: config.mesh_advertise,
+        profile: config.profile.clone(),
+        seeds: config.seeds.clone(),
+        enrolment: authority.clone().map(mesh::enrolment),
+    };
+    let cells = cells::start(
+        config.cells.clone(),
+        member,
+        bbs.clone(),
+        order_inbox,
+        config.auction.clone(),
+    )
+    .await
+    .context("join the mesh")?;
+    if let Some(revoked) = revoked {
+        cells.mesh().revoke(revoked).await.context("tell the mesh who is expelled")?;
+    }
+
+    let listeners = listeners(&config)?;
+    let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Listener::address).collect();
+    let api = Api::new(Parts {
+        bbs: bbs.clone(),
+        hub,
+        access,
+        audit,
+        limits: config.limits,
+        callbacks,
+        cells: Some(cells.clone()),
+        authority,
+    });
+    api.set_ready();
+    let serving = tokio::spawn(listen::serve(Arc::clone(&api), listeners, config.grace));
+    tracing::info!(?addresses, socket = %config.socket.display(), "the API is served");
+    Ok(Coordinator { api, bbs, cells, addresses, admin_token, serving })
+}
+
+impl Coordinator {
+    /// Where the API is served.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The file with a token of the role admin.
+    pub fn admin_token(&self) -> &PathBuf {
+        &self.admin_token
+    }
+
+    /// The cells.
+    pub fn cells(&self) -> &Cells {
+        &self.cells
+    }
+
+    /// The board.
+    pub fn bbs(&self) -> &Bbs {
+        &self.bbs
+    }
+
+    /// Whether the board still does what it is told: for a watchdog.
+    pub async fn is_well(&self, patience: Duration) -> bool {
+        let asked = self.bbs.ask(Command::ConvergeDue);
+        // Busy or a full disk is trouble, and not a reason to be killed for.
+        tokio::time::timeout(patience, asked).await.is_ok()
+    }
+
+    /// Takes everything down: no new calls, those under way are finished, a goodbye to the mesh, and
+    /// the board last.
+    pub async fn stop(self) {
+        self.api.stop();
+        if self.serving.await.is_err() {
+            tracing::error!("serving the API has panicked");
+        }
+        self.cells.stop().await;
+        let Coordinator { api, bbs, cells, .. } = self;
+        drop(cells);
+        // The last handle waits until the writer has finished what was in its queue.
+        let closing = tokio::task::spawn_blocking(move || {
+            drop(api);
+            drop(bbs);
+        });
+        if closing.await.is_err() {
+            tracing::error!("closing the board has panicked");
+        }
+    }
+}
+
+/// Where events and effects of the board go.
+struct Out {
+    hub: Hub,
+    orders: cells::Outbox,
+    calls: callback::Outbox,
+}
+
+impl Outlet for Out {
+    fn tell(&mut self, commit: u64, events: Vec<Event>) {
+        self.hub.tell(commit, events);
+    }
+
+    fn ask(&mut self, effects: Vec<Effect>) {
+        let mut orders = Vec::with_capacity(effects.len());
+        for effect in effects {
+            match effect {
+                Effect::CallBack(task) => self.calls.call_back(task),
+                Effect::RequestAuction(..)
+                | Effect::StopInstance(..)
+                | Effect::UpdateInstance(..)
+                | Effect::CancelTask(..) => orders.push(effect),
+            }
+        }
+        if !orders.is_empty() {
+            self.orders.ask(orders);
+        }
+    }
+
+    fn resync(&mut self, commit: u64) {
+        self.hub.resync(epoch(), commit);
+    }
+}
+
+/// A number that no other life of the hub has.
+fn epoch() -> u64 {
+    getrandom::u64().unwrap_or_else(|_| system_clock()().as_nanos())
+}
+
+/// Sees to it that we are a member of a mesh: of one that we are let into by a join token, or of one
+/// whose authority we are. The authority, if it is ours.
+async fn membership(
+    config: &Config,
+    join: Option<&str>,
+) -> anyhow::Result<Option<Arc<Mutex<Authority>>>> {
+    let clock = system_clock();
+    let folder =
+        MemberFolder::open(&config.data_dir.join(MEMBER)).context("open the membership")?;
+    let path = config.data_dir.join(AUTHORITY);
+    let is_member = config.data_dir.join(MEMBER).join("member.pem").exists();
+    if let (Some(line), false) = (join, is_member) {
+        anyhow::ensure!(
+            !path.exists(),
+            "{} has an authority of its own: it cannot join another mesh",
+            config.data_dir.display()
+        );
+        let token = JoinToken::parse(line.trim()).context("the join token")?;
+        mesh::join(&token, Kind::Coordinator, &config.name, &folder).await.context("join")?;
+        return Ok(None);
+    }
+    if is_member && !path.exists() {
+        return Ok(None);
+    }
+    let mut authority =
+        Authority::open(clock(), &path, config.validity).context("open the cluster's authority")?;
+    if !is_member {
+        let key = folder.joining_key()?;
+        let name = config.name.clone();
+        let issued =
+            authority.appoint(clock(), Kind::Coordinator, name, key.public(), Clash::Replace)?;
+        let ca = authority.ca().clone();
+        folder.store(&Credentials::new(key, issued.certificate, ca)?)?;
+    }
+    Ok(Some(Arc::new(Mutex::new(authority))))
+}
+
+fn listeners(config: &Config) -> anyhow::Result<Vec<Listener>> {
+    let needs_tls = |address: &SocketAddr| config.tls_on_loopback || !address.ip().is_loopback();
+    let tls = if config.listen.iter().any(needs_tls) {
+        Some(tls::config(&config.data_dir, &config.certificate, config.client_ca.as_deref())?)
+    } else {
+        None
+    };
+    let mut listeners = vec![Listener::unix(&config.socket)?];
+    for address in &config.listen {
+        let tls = tls.clone().filter(|_| needs_tls(address));
+        listeners.push(Listener::tcp(*address, tls)?);
+    }
+    Ok(listeners)
+}
+
+/// As many descriptors as the system lets us have: each connection is one.
+fn raise_descriptor_limit() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "the limit of descriptors stays as it is");
+    }
+}
