@@ -92,9 +92,18 @@ impl<'a> Turn<'a> {
 
     // Finding records.
 
-    /// The definition that a request is about: the one it names, else the active one.
+    /// The definition that a request is about: the one it names, else the active one, unless only
+    /// another has a record at the index.
     pub(super) fn definition_of(&self, key: &LrpKey) -> DefinitionId {
         if let Some(definition) = &key.definition_id {
+            return definition.clone();
+        }
+        let process = self.board.records.process(&key.process_guid);
+        if let Some((process, (_, deployment))) =
+            process.and_then(|process| Some((process, process.deployment.as_ref()?)))
+            && deployment.definitions.len() > 1
+            && let Some(definition) = process.definition_at(key.index)
+        {
             return definition.clone();
         }
         match self.board.records.deployment(&key.process_guid) {
@@ -144,6 +153,12 @@ impl<'a> Turn<'a> {
 
     pub(super) fn deployment(&self, process: &ProcessGuid) -> Option<Arc<LrpDeployment>> {
         self.board.records.deployment(process).map(|(_, deployment)| Arc::clone(deployment))
+    }
+
+    /// Whether an instance is desired where this record is.
+    pub(super) fn wants(&self, lrp: &ActualLrp) -> bool {
+        let process = self.board.records.process(&lrp.process_guid);
+        process.is_some_and(|process| process.wants(&lrp.definition_id, lrp.index))
     }
 
     pub(super) fn is_missing(&self, cell: &CellId) -> bool {
@@ -302,8 +317,8 @@ impl<'a> Turn<'a> {
     /// Asks for the start of an unclaimed record, unless nobody desires it: that one only waits
     /// for its domain to be fresh, to go.
     pub(super) fn request_start(&mut self, lrp: &ActualLrp) {
-        if let Some(deployment) = self.deployment(&lrp.process_guid)
-            && deployment.wants(&lrp.definition_id, lrp.index)
+        if self.wants(lrp)
+            && let Some(deployment) = self.deployment(&lrp.process_guid)
         {
             self.request_start_from(&deployment, lrp);
         }
