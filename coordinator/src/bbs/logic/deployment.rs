@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use volvox_protocol::actual_lrp::Presence;
 use volvox_protocol::definition::{LrpDefinition, MetricTags, Routes};
 use volvox_protocol::deployment::{
     Definition, LrpDeployment, LrpDeploymentDefinition, LrpDeploymentUpdate, PastDefinition, Pause,
@@ -84,7 +83,10 @@ impl Turn<'_> {
         if self.board.records.deployment(process).is_some() {
             return Err(Rejection::Exists(name(process)));
         }
-        let deployment = Arc::new(deployment);
+        let known = self.board.records.process(process);
+        let runs = known.is_some_and(|it| it.has_run(&deployment.active_definition_id));
+        let healthy_definition_id = runs.then(|| deployment.active_definition_id.clone());
+        let deployment = Arc::new(LrpDeployment { healthy_definition_id, ..deployment });
         self.put_deployment(None, Some(Arc::clone(&deployment)));
         self.emit(Event::DesiredLrpCreated(Arc::clone(&deployment)));
         self.adopt(&deployment);
@@ -212,11 +214,10 @@ impl Turn<'_> {
         self.set_active(after, to);
     }
 
-    /// A definition that runs somewhere need not be proven again.
+    /// A definition that runs somewhere need not prove itself again.
     fn set_active(&self, after: &mut LrpDeployment, to: DefinitionId) {
         let process = self.board.records.process(&after.process_guid);
-        let runs = process.is_some_and(|process| process.runs(&to));
-        if runs {
+        if process.is_some_and(|process| process.has_run(&to)) {
             after.healthy_definition_id = Some(to.clone());
         }
         after.active_definition_id = to;
@@ -369,13 +370,10 @@ impl Turn<'_> {
 }
 
 impl crate::bbs::state::Process {
-    /// Whether an instance of this definition serves.
-    pub(super) fn runs(&self, definition: &DefinitionId) -> bool {
-        let of = |lrp: &volvox_protocol::actual_lrp::ActualLrp| lrp.definition_id == *definition;
-        let ordinary = self.instances().iter().map(|slot| &slot.lrp).filter(|lrp| of(lrp));
-        ordinary
-            .filter(|lrp| lrp.presence == Presence::Ordinary && !lrp.stopping)
-            .any(|lrp| lrp.state.is_running())
+    /// Whether an instance of this definition runs, in whichever presence: it can, then.
+    pub(super) fn has_run(&self, definition: &DefinitionId) -> bool {
+        let mut slots = self.instances().iter();
+        slots.any(|slot| slot.lrp.state.is_running() && slot.lrp.definition_id == *definition)
     }
 
     /// The definitions of a deployment that no instance is made from, and that no instance would

@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpState};
 use volvox_protocol::deployment::{LrpDeployment, PastDefinition};
-use volvox_protocol::id::DefinitionId;
 use volvox_protocol::task::Task;
 use volvox_protocol::time::Timestamp;
 
 use super::agenda::Agenda;
 use super::{Board, check};
 use crate::bbs::command::{Change, DomainRecord, RowId};
-use crate::bbs::state::Process;
 
 impl Board {
     /// Puts a record as the store gave it back, or says why it cannot be one of ours. Domains and
@@ -135,7 +133,7 @@ impl Board {
             if let Some((row, before)) = &process.deployment
                 && before.healthy_definition_id.is_none()
                 && before.roll.is_none()
-                && has_run(process, &before.active_definition_id)
+                && process.has_run(&before.active_definition_id)
             {
                 let healthy_definition_id = Some(before.active_definition_id.clone());
                 let after = LrpDeployment { healthy_definition_id, ..(**before).clone() };
@@ -203,11 +201,6 @@ impl Board {
         }
         Arc::new(lrp)
     }
-}
-
-fn has_run(process: &Process, definition: &DefinitionId) -> bool {
-    let mut slots = process.instances().iter();
-    slots.any(|slot| slot.lrp.state.is_running() && slot.lrp.definition_id == *definition)
 }
 
 /// Whether a time of a deployment is still to come.

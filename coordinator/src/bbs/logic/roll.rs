@@ -169,6 +169,7 @@ impl Turn<'_> {
     /// Takes an update further, or tidies up after one.
     pub(super) fn deal_with_deployment(&mut self, process: &ProcessGuid, deed: Deed) {
         let Some(known) = self.board.records.deployment(process).cloned() else { return };
+        self.rolled = true;
         let mut after = (*known.1).clone();
         match deed {
             Deed::Land => self.land(&mut after),
@@ -177,7 +178,7 @@ impl Turn<'_> {
             Deed::AwaitPromotion => set_pause(&mut after, Pause::Canary),
             Deed::Stall => self.stall(&mut after),
             Deed::GoBack => self.begin_way_back(&mut after, CRASHED),
-            Deed::Finish => after.roll = None,
+            Deed::Finish => self.finish_roll(&mut after),
             Deed::Prune => self.prune(&mut after),
             Deed::Forget => {
                 let (now, age) = (self.now, self.board.settings.definition_history_age);
@@ -207,6 +208,17 @@ impl Turn<'_> {
         roll.pause = roll.pause.filter(|pause| *pause != Pause::Stalled);
         after.healthy_definition_id = Some(after.active_definition_id.clone());
         after.roll = Some(roll);
+    }
+
+    /// It may have come to its end because no index was left.
+    fn finish_roll(&self, after: &mut LrpDeployment) {
+        after.roll = None;
+        let process = self.board.records.process(&after.process_guid);
+        if after.healthy_definition_id.is_none()
+            && process.is_some_and(|process| process.has_run(&after.active_definition_id))
+        {
+            after.healthy_definition_id = Some(after.active_definition_id.clone());
+        }
     }
 
     fn leave_behind(&self, after: &mut LrpDeployment) {
