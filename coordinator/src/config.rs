@@ -119,6 +119,9 @@ section!(ConvergenceSection {
     kick_task_after_s: u32 = 30,
     expire_pending_task_s: u32 = 1_800,
     expire_completed_task_s: u32 = 120,
+    stuck_after_s: u32 = 600,
+    definition_history: u32 = 10,
+    definition_history_days: u32 = 30,
     crash_immediate_restarts: u32 = 3,
     crash_smallest_wait_s: u32 = 60,
     crash_largest_wait_s: u32 = 960,
@@ -370,6 +373,21 @@ fn board(file: &ConvergenceSection) -> anyhow::Result<BoardSettings> {
             "convergence.expire_completed_task_s",
             file.expire_completed_task_s,
         )?,
+        stuck_after: seconds("convergence.stuck_after_s", file.stuck_after_s)?,
+        definition_history: count(
+            "convergence.definition_history",
+            file.definition_history,
+            0,
+            1_000,
+        )?,
+        definition_history_age: Duration::from_secs(
+            u64::from(within(
+                "convergence.definition_history_days",
+                file.definition_history_days,
+                1,
+                3_660,
+            )?) * 86_400,
+        ),
     })
 }
 

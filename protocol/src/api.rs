@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::actual_lrp::{ActualLrp, LrpGroup, LrpKey};
 use crate::cell::{CellCapacity, CellPresenceJson};
+use crate::deployment::LrpDeployment;
 use crate::desired_lrp::{DesiredLrp, DesiredLrpSchedulingInfo, DesiredLrpUpdate};
 use crate::id::{CellId, Domain, ProcessGuid, TaskGuid};
 use crate::record::record;
@@ -343,6 +344,30 @@ record! {
         process_guid: ProcessGuid = "process_guid" required,
         /// What becomes of it.
         update: DesiredLrpUpdate = "update" always,
+    }
+}
+
+// ---- deployments; their requests are beside the deployment ----
+
+record! {
+    /// One deployment.
+    #[derive(Default)]
+    pub struct LrpDeploymentResponse {
+        /// Why it failed.
+        error: Option<ApiError> = "error" omit,
+        /// It.
+        deployment: Option<Arc<LrpDeployment>> = "deployment" omit,
+    }
+}
+
+record! {
+    /// Deployments.
+    #[derive(Default)]
+    pub struct LrpDeploymentsResponse {
+        /// Why it failed.
+        error: Option<ApiError> = "error" omit,
+        /// One for each process.
+        deployments: Vec<Arc<LrpDeployment>> = "deployments" omit,
     }
 }
 

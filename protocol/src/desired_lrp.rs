@@ -11,6 +11,7 @@ use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::definition::{LrpDefinition, MetricTags, Routes, UpdateStrategy};
+use crate::deployment::NamedDefinition;
 use crate::id::{DefinitionId, Domain, ProcessGuid};
 use crate::record::{is_default, read_flat, record};
 use crate::secret::Secret;
@@ -166,7 +167,8 @@ mod head {
 }
 
 record! {
-    /// A change of what can change without new containers. What is not given stays.
+    /// A change of a desired LRP. What is not given stays. A definition replaces the whole one that
+    /// there is, instance by instance; everything else changes without new containers.
     #[derive(Default)]
     pub struct DesiredLrpUpdate {
         /// How many.
@@ -181,5 +183,7 @@ record! {
         image_username: Option<String> = "image_username" omit,
         /// The password of who fetches the image; goes with the name.
         image_password: Option<Secret> = "image_password" omit,
+        /// What is to run from now on, with its id.
+        lrp_definition: Option<Box<NamedDefinition>> = "lrp_definition" omit,
     }
 }

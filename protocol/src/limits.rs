@@ -13,6 +13,8 @@ pub const ACTION_DEPTH: usize = 16;
 pub const ACTION_COUNT: usize = 256;
 /// Instances of one LRP.
 pub const INSTANCES: u32 = 100_000;
+/// Definitions that the instances of one LRP are made from at the same time.
+pub const DEFINITIONS: usize = 32;
 /// Bytes in an annotation.
 pub const ANNOTATION_BYTES: usize = 10_240;
 /// Bytes in all the values of the routes together.

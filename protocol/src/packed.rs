@@ -39,6 +39,12 @@ impl<T: Serialize + DeserializeOwned> Packed<T> {
     }
 }
 
+impl<T: Serialize + DeserializeOwned + Default> Default for Packed<T> {
+    fn default() -> Self {
+        Packed::new(&T::default())
+    }
+}
+
 impl<T> Clone for Packed<T> {
     fn clone(&self) -> Self {
         Packed { bytes: Arc::clone(&self.bytes), of: PhantomData }

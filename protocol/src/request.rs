@@ -253,6 +253,13 @@ pub enum Rejection {
         /// The cell that called.
         caller: String,
     },
+    /// An update is under way. Cancel it, wait for its end, or supersede it by an update of the
+    /// deployment.
+    #[error("an update of {0} is in progress")]
+    UpdateInProgress(String),
+    /// No update is under way, so there is nothing to cancel, promote, pause or resume.
+    #[error("no update of {0} is in progress")]
+    NoUpdateInProgress(String),
 }
 
 impl Rejection {
@@ -269,6 +276,8 @@ impl Rejection {
             Rejection::CannotRemove(_) => "ActualLRPCannotBeRemoved",
             Rejection::TaskTransition { .. } => "InvalidStateTransition",
             Rejection::RunningOnDifferentCell { .. } => "RunningOnDifferentCell",
+            Rejection::UpdateInProgress(_) => "UpdateInProgress",
+            Rejection::NoUpdateInProgress(_) => "NoUpdateInProgress",
         }
     }
 }

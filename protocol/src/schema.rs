@@ -17,8 +17,10 @@ use crate::definition::{
     DigestAlgorithm, DynamicValue, LayerType, LrpDefinition, MediaType, MetricTags, RouteValue,
     Routes, UpdateStrategy,
 };
+use crate::deployment::{Definitions, History, NamedDefinition, PastDefinition, Pause, RollOrder};
 use crate::desired_lrp::DesiredLrp;
 use crate::id::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use crate::packed::Packed;
 use crate::secret::Secret;
 use crate::tag::{Epoch, ModificationTag};
 use crate::task::{Task, TaskDefinition, TaskState};
@@ -109,6 +111,8 @@ plain! {
     Presence => names(&["ORDINARY", "EVACUATING", "SUSPECT"]),
     PreferredAddress => names(&["UNKNOWN", "INSTANCE", "HOST"]),
     TaskState => names(&["Pending", "Running", "Completed", "Resolving"]),
+    RollOrder => names(&["RISING", "FALLING"]),
+    Pause => names(&["CANARY", "ASKED", "STALLED"]),
     LayerType => names(&["LayerTypeInvalid", "SHARED", "EXCLUSIVE"]),
     MediaType => names(&["MediaTypeInvalid", "TGZ", "TAR", "ZIP"]),
     DigestAlgorithm => names(&["DigestAlgorithmInvalid", "SHA256", "SHA512"]),
@@ -141,6 +145,35 @@ impl<T: Schema> Schema for Box<T> {
 impl<T: Schema> Schema for Arc<T> {
     fn schema(components: &mut Components) -> Value {
         T::schema(components)
+    }
+}
+
+impl<T: Schema> Schema for Packed<T> {
+    fn schema(components: &mut Components) -> Value {
+        T::schema(components)
+    }
+}
+
+impl Schema for Definitions {
+    fn schema(components: &mut Components) -> Value {
+        BTreeMap::<String, LrpDefinition>::schema(components)
+    }
+}
+
+impl Schema for History {
+    fn schema(components: &mut Components) -> Value {
+        Vec::<PastDefinition>::schema(components)
+    }
+}
+
+impl Schema for NamedDefinition {
+    fn schema(components: &mut Components) -> Value {
+        components.named("NamedDefinition", |components| {
+            LrpDefinition::schema(components);
+            let definition = components.0.get("LrpDefinition").cloned().unwrap_or_default();
+            let id = vec![("definition_id", DefinitionId::schema(components))];
+            flat(object(id, &["definition_id"]), definition)
+        })
     }
 }
 

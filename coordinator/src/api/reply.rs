@@ -157,6 +157,8 @@ impl From<Rejection> for Failure {
             | Rejection::CannotFail(_)
             | Rejection::CannotRemove(_)
             | Rejection::TaskTransition { .. }
+            | Rejection::UpdateInProgress(_)
+            | Rejection::NoUpdateInProgress(_)
             | Rejection::RunningOnDifferentCell { .. } => StatusCode::CONFLICT,
         };
         Failure::new(status, rejection.kind(), rejection.to_string())

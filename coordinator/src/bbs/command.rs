@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
 use volvox_protocol::cell::CellPresence;
-use volvox_protocol::deployment::LrpDeployment;
+use volvox_protocol::deployment::{LrpDeployment, LrpDeploymentDefinition, LrpDeploymentUpdate};
 use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
 use volvox_protocol::event::Event;
 use volvox_protocol::id::{CellId, DefinitionId, Domain, ProcessGuid, TaskGuid};
@@ -28,10 +28,29 @@ pub enum Command {
     UpsertDomain(Domain, Duration),
     /// Run this.
     DesireLrp(Box<Valid<DesiredLrp>>),
-    /// Change what may change without a restart.
+    /// Change it. A definition that comes with it is refused while an update is under way.
     UpdateDesiredLrp(ProcessGuid, Box<Valid<DesiredLrpUpdate>>),
     /// Stop running this.
     RemoveDesiredLrp(ProcessGuid),
+    /// Run this, from this definition.
+    CreateDeployment(Box<Valid<LrpDeploymentDefinition>>),
+    /// Change a deployment. A definition that comes with it supersedes an update under way.
+    UpdateDeployment(ProcessGuid, Box<Valid<LrpDeploymentUpdate>>),
+    /// Go to a definition that the deployment has. Supersedes an update under way.
+    ActivateDefinition(ProcessGuid, DefinitionId),
+    /// Stop running this.
+    DeleteDeployment(ProcessGuid),
+    /// Take the update back: every instance returns to the definition that was active before.
+    CancelUpdate(ProcessGuid),
+    /// Go to an earlier definition, from the deployment or from its history. Refused while an
+    /// update is under way.
+    Rollback(ProcessGuid, DefinitionId),
+    /// The canaries are good: let the update go on.
+    PromoteUpdate(ProcessGuid),
+    /// Take up no more indices before [`Command::ResumeUpdate`].
+    PauseUpdate(ProcessGuid),
+    /// Let an update go on that was paused or has stalled. Canaries want to be promoted instead.
+    ResumeUpdate(ProcessGuid),
     /// A cell reports.
     Cell(Valid<CellRequest>),
     /// The auction could not place this instance, for this reason.
@@ -135,13 +154,15 @@ impl DomainRecord {
     }
 }
 
-/// What convergence looks at as one: an index of a process, a task, a domain.
+/// What convergence looks at as one: an index of a process, a deployment, a task, a domain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// A domain.
     Domain(Domain),
     /// All the records of one index of one definition.
     Index(ProcessGuid, DefinitionId, u32),
+    /// The definitions of a process and the way from one to the next.
+    Deployment(ProcessGuid),
     /// A task.
     Task(TaskGuid),
 }

@@ -10,9 +10,11 @@ mod actual;
 mod agenda;
 pub mod check;
 mod converge;
+mod deployment;
 mod desired;
 mod evacuate;
 mod load;
+mod roll;
 mod suspect;
 mod task;
 #[cfg(test)]
@@ -143,6 +145,7 @@ impl Board {
             Change::Actual(_, before, after) => {
                 let Some(lrp) = before.as_ref().or(after.as_ref()) else { return };
                 self.judge_again(now, turn::subject_of(lrp));
+                self.judge_beside(now, lrp);
             }
             Change::Task(_, before, after) => {
                 let Some(task) = before.as_ref().or(after.as_ref()) else { return };
@@ -204,7 +207,21 @@ impl Turn<'_> {
             Command::UpdateDesiredLrp(process, update) => {
                 self.update_desired_lrp(&process, update.into_inner())
             }
-            Command::RemoveDesiredLrp(process) => self.remove_desired_lrp(&process),
+            Command::RemoveDesiredLrp(process) | Command::DeleteDeployment(process) => {
+                self.remove_desired_lrp(&process)
+            }
+            Command::CreateDeployment(asked) => self.create_deployment(asked.into_inner()),
+            Command::UpdateDeployment(process, update) => {
+                self.update_deployment(&process, update.into_inner())
+            }
+            Command::ActivateDefinition(process, definition) => {
+                self.activate_definition(&process, &definition)
+            }
+            Command::CancelUpdate(process) => self.cancel_update(&process),
+            Command::Rollback(process, definition) => self.roll_back(&process, &definition),
+            Command::PromoteUpdate(process) => self.promote_update(&process),
+            Command::PauseUpdate(process) => self.pause_update(&process),
+            Command::ResumeUpdate(process) => self.resume_update(&process),
             Command::Cell(request) => self.cell_request(request.into_inner()),
             Command::FailLrp(key, reason) => self.fail_lrp(&key, &reason),
             Command::RemoveLrp(key) => self.remove_any_lrp(&key),

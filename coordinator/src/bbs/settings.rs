@@ -26,6 +26,13 @@ pub struct Settings {
     pub expire_pending_task_after: Duration,
     /// How long a completed task is kept for its consumer.
     pub expire_completed_task_after: Duration,
+    /// How long an index may hold up an update whose definition runs elsewhere, where the
+    /// deployment does not say.
+    pub stuck_after: Duration,
+    /// How many definitions a deployment keeps to go back to.
+    pub definition_history: usize,
+    /// How long it keeps them.
+    pub definition_history_age: Duration,
 }
 
 impl Default for Settings {
@@ -38,6 +45,9 @@ impl Default for Settings {
             kick_task_after: Duration::from_secs(30),
             expire_pending_task_after: Duration::from_secs(1_800),
             expire_completed_task_after: Duration::from_secs(120),
+            stuck_after: Duration::from_secs(600),
+            definition_history: 10,
+            definition_history_age: Duration::from_secs(30 * 24 * 60 * 60),
         }
     }
 }

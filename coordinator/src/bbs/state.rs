@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use volvox_protocol::actual_lrp::{ActualLrp, Presence};
+use volvox_protocol::actual_lrp::{ActualLrp, LrpGroup, Presence};
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::digest::{Digest, Item};
 use volvox_protocol::id::{CellId, DefinitionId, Domain, ProcessGuid, TaskGuid};
@@ -22,6 +22,8 @@ use volvox_protocol::resolve;
 use volvox_protocol::task::Task;
 
 use super::command::{Change, DomainRecord, RowId};
+
+mod wanted;
 
 /// Shards of a map. A power of two; 250,000 entries make some 250 a shard.
 /// Unit tests have three processes and walk all shards after every command.
@@ -100,6 +102,36 @@ impl Process {
     /// The record of one index in one presence.
     pub fn find(&self, definition: &DefinitionId, index: u32, presence: Presence) -> Option<&Slot> {
         self.at(definition, index).iter().find(|slot| slot.lrp.presence == presence)
+    }
+
+    /// Whether there is a record of this definition, whatever its index and presence.
+    pub fn has(&self, definition: &DefinitionId) -> bool {
+        let from = self.instances.partition_point(|slot| slot.lrp.definition_id < *definition);
+        self.instances.get(from).is_some_and(|slot| slot.lrp.definition_id == *definition)
+    }
+
+    /// The definition that a reader means who names an index and no definition: the active one
+    /// when it has a record there, or the only one that has.
+    pub fn definition_at(&self, index: u32) -> Option<&DefinitionId> {
+        let active = self.deployment.as_ref().map(|(_, it)| &it.active_definition_id);
+        if let Some(active) = active.filter(|active| !self.at(active, index).is_empty()) {
+            return Some(active);
+        }
+        // Without the active one, that of a reader who sees one instance for each index.
+        let here = self.instances.iter().filter(|slot| slot.lrp.index == index);
+        let shown = resolve::resolved(here.map(|slot| &slot.lrp), active);
+        let shown = shown.first()?.definition_id.clone();
+        self.at(&shown, index).first().map(|slot| &slot.lrp.definition_id)
+    }
+
+    /// The records of one index of one definition as a group.
+    pub fn group(&self, definition: &DefinitionId, index: u32) -> LrpGroup {
+        LrpGroup::fold(self.at(definition, index).iter().map(|slot| &slot.lrp))
+    }
+
+    /// One group for each definition and index, in the order of these.
+    pub fn groups(&self) -> Vec<((DefinitionId, u32), LrpGroup)> {
+        resolve::groups(self.instances.iter().map(|slot| &slot.lrp))
     }
 
     /// One record for each index: what a consumer sees that knows nothing of definitions,

@@ -24,14 +24,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::{error, info, warn};
 use volvox_protocol::actual_lrp::{ActualLrp, Presence};
-use volvox_protocol::deployment::LrpDeployment;
+use volvox_protocol::deployment::{LrpDeployment, LrpDeploymentV1};
 use volvox_protocol::task::Task;
 use volvox_protocol::time::Timestamp;
 
 use super::command::{Change, DomainRecord, RowId};
 use super::logic::Board;
 use super::settings::Settings;
-use codec::{RECORD_VERSION, Unreadable};
+use codec::{FIRST_VERSION, RECORD_VERSION, Unreadable};
 use presence::Presences;
 
 /// The database's file name in the data folder.
@@ -43,10 +43,11 @@ const LOCK: &str = "coordinator.lock";
 /// "VLVX": tells our databases from others.
 const APPLICATION_ID: i32 = 0x564c_5658;
 /// The shape of the tables. Migrations lead from each version to the next.
-pub const SCHEMA_VERSION: i32 = 1;
+pub const SCHEMA_VERSION: i32 = 2;
 
 /// What leads from version `n` to `n + 1`, as the `n`th entry. The first makes a new database.
-const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = ["
+const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [
+    "
     CREATE TABLE domains     (id INTEGER PRIMARY KEY, record BLOB NOT NULL);
     CREATE TABLE deployments (id INTEGER PRIMARY KEY, record BLOB NOT NULL);
     CREATE TABLE actual_lrps (id INTEGER PRIMARY KEY, record BLOB NOT NULL);
@@ -60,7 +61,11 @@ const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = ["
         reason TEXT NOT NULL,
         set_aside_at INTEGER NOT NULL
     );
-"];
+",
+    // The tables stay as they are. Deployments are written as record version 2 from here on, which
+    // older programs must not open; those of version 1 are read, and rewritten when they change.
+    "",
+];
 
 /// What went wrong with the database, and the way out.
 #[derive(Debug, thiserror::Error)]
@@ -277,7 +282,7 @@ impl Store {
             let bytes = row.get_ref(1).map_err(failed)?;
             let id = id.cast_unsigned();
             let put = match bytes.as_bytes() {
-                Ok(bytes) => match codec::decode::<T>(bytes) {
+                Ok(bytes) => match T::read(bytes) {
                     // Not damage: a newer program wrote it. Setting it aside would lose it.
                     Err(Unreadable::Version(version)) if version > RECORD_VERSION => {
                         let path = self.folder.join(DATABASE);
@@ -415,6 +420,14 @@ trait Record: Serialize + DeserializeOwned {
     /// The step that puts this record on an empty row.
     fn change(self, row: RowId) -> Change;
 
+    /// Reads the record in whichever form it was written.
+    fn read(bytes: &[u8]) -> Result<Self, Unreadable> {
+        match codec::open(bytes)? {
+            (FIRST_VERSION, body) => codec::decode(body),
+            (version, _) => Err(Unreadable::Version(version)),
+        }
+    }
+
     /// The record with what was noted beside it.
     fn amended(self, _row: RowId, _presences: &Presences) -> Self {
         self
@@ -434,6 +447,15 @@ impl Record for Arc<LrpDeployment> {
 
     fn change(self, row: RowId) -> Change {
         Change::Deployment(row, None, Some(self))
+    }
+
+    fn read(bytes: &[u8]) -> Result<Self, Unreadable> {
+        match codec::open(bytes)? {
+            (FIRST_VERSION, body) => {
+                codec::decode::<LrpDeploymentV1>(body).map(|old| Arc::new(old.into()))
+            }
+            (_, body) => codec::decode(body),
+        }
     }
 }
 
@@ -537,10 +559,10 @@ impl<'a> Write<'a> {
         let scratch = std::mem::take(buffer);
         let encoded = match self.record {
             After::Nothing => return run(connection, self.table.delete, [row]),
-            After::Domain(record) => codec::encode(record, scratch),
-            After::Deployment(record) => codec::encode(record, scratch),
-            After::Actual(record) => codec::encode(record, scratch),
-            After::Task(record) => codec::encode(record, scratch),
+            After::Domain(record) => codec::encode(FIRST_VERSION, record, scratch),
+            After::Deployment(record) => codec::encode(RECORD_VERSION, record, scratch),
+            After::Actual(record) => codec::encode(FIRST_VERSION, record, scratch),
+            After::Task(record) => codec::encode(FIRST_VERSION, record, scratch),
         };
         let bytes = encoded.map_err(|error| StoreError::Commit { reason: error.to_string() })?;
         run(connection, self.table.put, (row, &bytes))?;

@@ -28,9 +28,10 @@ impl Validate for DesiredLrpUpdate {
         if let Some(given) = &self.annotation {
             annotation(at, given);
         }
-        // The metrics guid of the definition is not at hand: the board looks at it again.
+        // Without a new definition the metrics guid is not at hand: the board looks at it again.
         if let Some(given) = &self.metric_tags {
-            metric_tags(at, given, "");
+            let new = self.lrp_definition.as_ref();
+            metric_tags(at, given, new.map_or("", |it| it.definition.metrics_guid.as_str()));
         }
         match (&self.image_username, &self.image_password) {
             (None, None) => {}
@@ -41,6 +42,14 @@ impl Validate for DesiredLrpUpdate {
             (None, Some(_)) => at.field("image_username", |at| {
                 at.require(false, || "must be given together with image_password".into());
             }),
+        }
+        if let Some(named) = &self.lrp_definition {
+            at.field("lrp_definition", |at| named.check(at));
+            at.field("image_username", |at| {
+                at.require(self.image_username.is_none(), || {
+                    "must stand in lrp_definition when there is one".into()
+                });
+            });
         }
     }
 }

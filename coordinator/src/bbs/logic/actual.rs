@@ -114,6 +114,7 @@ impl Turn<'_> {
             (Transition::NotFound, _) => return Err(not_found(key)),
         }
         self.drop_stand_ins(&at);
+        self.has_started(&key.process_guid, &at.definition);
         Ok(Reply::Done)
     }
 
@@ -300,8 +301,9 @@ impl Turn<'_> {
         self.remove(slot);
         self.group_removed(at, slot);
         let lrp = &slot.lrp;
-        let Some(deployment) = self.deployment(&lrp.process_guid) else { return };
-        if deployment.wants(&lrp.definition_id, lrp.index) {
+        if self.wants(lrp)
+            && let Some(deployment) = self.deployment(&lrp.process_guid)
+        {
             let lrp = self.create_unclaimed(&deployment, &lrp.definition_id, lrp.index);
             if at.suspect.is_none() {
                 self.emit(Event::GroupCreated(group_of(&lrp)));

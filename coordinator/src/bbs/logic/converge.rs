@@ -21,10 +21,11 @@ use volvox_protocol::task::{Task, TaskState};
 use volvox_protocol::time::Timestamp;
 
 use super::agenda::Attention;
+use super::roll::{Deed, is_eventful};
 use super::turn::{Turn, group_of, subject_of};
 use super::{Board, instance_name};
 use crate::bbs::command::{Change, Heard, Reply, Report, RowId, Subject};
-use crate::bbs::state::Slot;
+use crate::bbs::state::{Process, Slot};
 
 /// Why a task failed that no cell took in time.
 pub(super) const NOT_STARTED: &str = "not started within time limit";
@@ -53,6 +54,8 @@ pub(super) enum Finding {
     Restart(Slot),
     /// Desired, and there is nothing.
     Create,
+    /// An update goes on, or what it left behind goes.
+    Deployment(Deed),
     /// PENDING for longer than a consumer should have to wait.
     ExpirePendingTask,
     /// PENDING for too long: its start may have been lost.
@@ -82,6 +85,7 @@ impl Board {
             Subject::Index(process, definition, index) => {
                 self.judge_index(now, process, definition, *index)
             }
+            Subject::Deployment(process) => self.judge_roll(process),
             Subject::Task(guid) => {
                 let (_, task) = self.records.task(guid)?;
                 self.judge_task(now, subject, task)
@@ -97,8 +101,7 @@ impl Board {
         index: u32,
     ) -> Judgement {
         let process = self.records.process(guid)?;
-        let deployment = process.deployment.as_ref().map(|(_, deployment)| deployment);
-        let desired = deployment.is_some_and(|deployment| deployment.wants(definition, index));
+        let desired = process.wants(definition, index);
         let (mut ordinary, mut evacuating, mut suspect) = (None, None, None);
         for slot in process.at(definition, index) {
             match slot.lrp.presence {
@@ -116,10 +119,13 @@ impl Board {
             return None;
         }
         let subject = || Subject::Index(guid.clone(), definition.clone(), index);
-        let first = suspect.and_then(|suspect| self.judge_suspect(now, suspect, ordinary, desired));
+        let place = if desired { Place::Wanted } else { self.place(process, definition, index) };
+        let first = suspect.and_then(|suspect| self.judge_suspect(now, suspect, ordinary, place));
         let then = || match ordinary {
-            Some(slot) => self.judge_ordinary(now, &subject(), slot, desired),
-            None if desired => Some((self.retry(&subject()), Finding::Create)),
+            Some(slot) => self.judge_ordinary(now, &subject(), slot, place),
+            None if desired && !process.must_wait(definition, index) => {
+                Some((self.retry(&subject()), Finding::Create))
+            }
             None => None,
         };
         let rest = match first {
@@ -128,11 +134,30 @@ impl Board {
             first => first.or_else(then),
         };
         let expiry = evacuating.map(|slot| {
-            let at = slot.lrp.since + self.settings.evacuation_timeout;
-            (Attention::At(at), Finding::ExpireEvacuating(slot.clone()))
+            let at = match place {
+                // It stood in for its index while another definition came to run there.
+                Place::Served => Attention::NOW,
+                Place::Wanted | Place::Unserved | Place::Nowhere => {
+                    Attention::At(slot.lrp.since + self.settings.evacuation_timeout)
+                }
+            };
+            (at, Finding::ExpireEvacuating(slot.clone()))
         });
         // It has to go in time whether or not the domain ever becomes fresh.
         sooner(rest, expiry)
+    }
+
+    /// How a definition stands at an index where it is not wanted.
+    fn place(&self, process: &Process, definition: &DefinitionId, index: u32) -> Place {
+        match &process.deployment {
+            Some((_, deployment))
+                if index < deployment.instances
+                    && deployment.definitions.get(definition).is_some() =>
+            {
+                if process.is_served(index) { Place::Served } else { Place::Unserved }
+            }
+            Some(_) | None => Place::Nowhere,
+        }
     }
 
     fn judge_suspect(
@@ -140,7 +165,7 @@ impl Board {
         now: Timestamp,
         suspect: &Slot,
         ordinary: Option<&Slot>,
-        desired: bool,
+        place: Place,
     ) -> Judgement {
         let cell = suspect.lrp.cell_id()?;
         if self.presence(cell) == Some(CellPresence::Present) {
@@ -149,11 +174,12 @@ impl Board {
         if ordinary.is_some_and(|slot| slot.lrp.state.is_running() && !self.is_lost(slot)) {
             return Some((Attention::NOW, Finding::RemoveSuspect(suspect.clone())));
         }
-        if !desired {
-            let when = self.when_fresh(now, &suspect.lrp.domain);
-            return Some((when, Finding::RemoveSuspect(suspect.clone())));
-        }
-        None
+        let when = match place {
+            Place::Wanted | Place::Unserved => return None,
+            Place::Served => Attention::NOW,
+            Place::Nowhere => self.when_fresh(now, &suspect.lrp.domain),
+        };
+        Some((when, Finding::RemoveSuspect(suspect.clone())))
     }
 
     fn judge_ordinary(
@@ -161,7 +187,7 @@ impl Board {
         now: Timestamp,
         subject: &Subject,
         slot: &Slot,
-        desired: bool,
+        place: Place,
     ) -> Judgement {
         let lrp = &slot.lrp;
         if lrp.stopping {
@@ -170,9 +196,13 @@ impl Board {
             let when = if self.is_lost(slot) { Attention::NOW } else { self.retry(subject) };
             return Some((when, Finding::Retire(slot.clone())));
         }
-        if !desired {
-            let when = self.when_fresh(now, &lrp.domain);
-            return Some((when, Finding::Retire(slot.clone())));
+        match place {
+            Place::Wanted => {}
+            Place::Served => return Some((Attention::NOW, Finding::Retire(slot.clone()))),
+            Place::Unserved | Place::Nowhere => {
+                let when = self.when_fresh(now, &lrp.domain);
+                return Some((when, Finding::Retire(slot.clone())));
+            }
         }
         match &lrp.state {
             LrpState::Unclaimed { .. } => {
@@ -271,11 +301,15 @@ impl Board {
                 }
             }
             if let Some((_, deployment)) = &process.deployment {
-                let definition = &deployment.active_definition_id;
                 for index in 0..deployment.instances {
-                    if process.at(definition, index).is_empty() {
-                        visit(Subject::Index(guid.clone(), definition.clone(), index));
+                    for definition in process.wanted(index) {
+                        if process.at(definition, index).is_empty() {
+                            visit(Subject::Index(guid.clone(), definition.clone(), index));
+                        }
                     }
+                }
+                if is_eventful(deployment) {
+                    visit(Subject::Deployment(guid.clone()));
                 }
             }
         }
@@ -283,6 +317,19 @@ impl Board {
             visit(Subject::Task(task.task_guid.clone()));
         }
     }
+}
+
+/// How a definition stands at an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// It is to run there.
+    Wanted,
+    /// Another one is, and does.
+    Served,
+    /// Another one is, and does not yet.
+    Unserved,
+    /// Nobody desires the index, or the deployment does not know the definition.
+    Nowhere,
 }
 
 /// The judgement that wants attention first; the first one when they agree. When the one that
@@ -360,10 +407,26 @@ impl Turn<'_> {
         }
     }
 
+    /// Deals with what is due, and with what becomes due by that: a step of an update has others
+    /// follow, a handful for each index in flight.
+    fn settle(&mut self, due: BTreeSet<Subject>) -> usize {
+        const ROUNDS: usize = 64;
+        let mut findings = 0;
+        let mut due = due;
+        for _ in 0..ROUNDS {
+            if due.is_empty() {
+                break;
+            }
+            findings += self.settle_once(due);
+            due = self.board.agenda.due(self.now);
+        }
+        findings
+    }
+
     /// Deals with what is due, in the order of the subjects. Each is judged again when its turn
     /// comes, and as long as it has something due: at most a handful of steps, since each step
     /// takes the index or task further.
-    fn settle(&mut self, due: BTreeSet<Subject>) -> usize {
+    fn settle_once(&mut self, due: BTreeSet<Subject>) -> usize {
         const STEPS: usize = 8;
         let mut findings = 0;
         for subject in due {
@@ -402,6 +465,13 @@ impl Turn<'_> {
             Subject::Index(process, definition, index) => {
                 self.deal_with_index(process, definition, *index, finding);
             }
+            Subject::Deployment(process) => {
+                if let Finding::Deployment(deed) = finding {
+                    self.deal_with_deployment(process, deed);
+                } else {
+                    debug_assert!(false, "{process}: not about a deployment");
+                }
+            }
             Subject::Task(guid) => self.deal_with_task(guid, finding),
         }
     }
@@ -437,6 +507,7 @@ impl Turn<'_> {
                 }
             }
             Finding::ExpireDomain
+            | Finding::Deployment(_)
             | Finding::ExpirePendingTask
             | Finding::StaleTask
             | Finding::TaskCellLost
@@ -478,7 +549,8 @@ impl Turn<'_> {
             | Finding::Retire(_)
             | Finding::Stale(_)
             | Finding::Restart(_)
-            | Finding::Create => debug_assert!(false, "task {guid}: not about a task"),
+            | Finding::Create
+            | Finding::Deployment(_) => debug_assert!(false, "task {guid}: not about a task"),
         }
     }
 

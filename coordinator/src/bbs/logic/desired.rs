@@ -1,21 +1,19 @@
-//! What consumers desire: domains, desire, update, remove.
+//! What consumers desire: domains, desire, remove, and what an update has in common with them.
+//! Updates themselves are in `deployment.rs`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use volvox_protocol::actual_lrp::{ActualLrp, Presence};
 use volvox_protocol::definition::{LrpDefinition, MetricTagValue, MetricTags};
 use volvox_protocol::deployment::LrpDeployment;
-use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
+use volvox_protocol::desired_lrp::DesiredLrp;
 use volvox_protocol::event::Event;
-use volvox_protocol::id::{Domain, ProcessGuid};
-use volvox_protocol::packed::Packed;
+use volvox_protocol::id::{DefinitionId, Domain, ProcessGuid};
 use volvox_protocol::request::Rejection;
-use volvox_protocol::time::Timestamp;
 
-use super::Board;
+use super::deployment::Deployed;
 use super::turn::{Turn, group_of};
-use crate::bbs::command::{Change, DomainRecord, Effect, Reply, RowId, Subject};
+use crate::bbs::command::{Change, DomainRecord, Effect, Reply};
 
 /// The router key whose routes the cells themselves serve.
 const INTERNAL_ROUTER: &str = "internal-router";
@@ -35,55 +33,8 @@ impl Turn<'_> {
     }
 
     pub(super) fn desire_lrp(&mut self, desired: DesiredLrp) -> Result<Reply, Rejection> {
-        let process = desired.process_guid.clone();
-        if self.board.records.deployment(&process).is_some() {
-            return Err(Rejection::Exists(format!("desired LRP {process}")));
-        }
         let tag = self.new_tag();
-        let deployment = Arc::new(LrpDeployment::promote(desired, tag));
-        self.put_deployment(None, Some(Arc::clone(&deployment)));
-        self.emit(Event::DesiredLrpCreated(Arc::clone(&deployment)));
-        self.adopt(&deployment);
-        self.create_missing(&deployment, 0);
-        Ok(Reply::Done)
-    }
-
-    pub(super) fn update_desired_lrp(
-        &mut self,
-        process: &ProcessGuid,
-        update: DesiredLrpUpdate,
-    ) -> Result<Reply, Rejection> {
-        let (row, before) = self.known(process)?;
-        let mut after = (*before).clone();
-        after.modification_tag = before.modification_tag.next();
-        after.instances = update.instances.unwrap_or(before.instances);
-        if let Some(routes) = update.routes {
-            after.routes = Packed::new(&routes);
-        }
-        if let Some(annotation) = update.annotation {
-            after.annotation = annotation.into();
-        }
-        if let Some(metric_tags) = update.metric_tags {
-            fits_metrics_guid(&metric_tags, before.active_definition().as_ref())?;
-            after.metric_tags = Packed::new(&metric_tags);
-        }
-        if let (Some(image_username), Some(image_password), Some(definition)) =
-            (update.image_username, update.image_password, before.active_definition())
-        {
-            let definition = LrpDefinition { image_username, image_password, ..definition };
-            after.definitions.insert(after.active_definition_id.clone(), &definition);
-        }
-        let after = Arc::new(after);
-        self.put_deployment(Some(&(row, Arc::clone(&before))), Some(Arc::clone(&after)));
-        self.emit(Event::DesiredLrpChanged(Arc::clone(&before), Arc::clone(&after)));
-        // An update that does not speak of instances stops none: what is beyond and still there is
-        // for convergence, which asks whether the domain is fresh.
-        if let Some(instances) = update.instances {
-            self.stop_beyond(process, instances);
-            self.create_missing(&after, before.instances);
-        }
-        self.tell_running(&before, &after);
-        Ok(Reply::Done)
+        self.deploy(LrpDeployment::promote(desired, tag))
     }
 
     pub(super) fn remove_desired_lrp(&mut self, process: &ProcessGuid) -> Result<Reply, Rejection> {
@@ -94,14 +45,14 @@ impl Turn<'_> {
         Ok(Reply::Done)
     }
 
-    fn known(&self, process: &ProcessGuid) -> Result<(RowId, Arc<LrpDeployment>), Rejection> {
+    pub(super) fn known(&self, process: &ProcessGuid) -> Result<Deployed, Rejection> {
         let known = self.board.records.deployment(process).cloned();
         known.ok_or_else(|| Rejection::NotFound(format!("desired LRP {process}")))
     }
 
     /// What runs of a process already is of the domain in which it was desired before, or which
     /// its cell named. From now on it is of the domain in which it is desired.
-    fn adopt(&mut self, deployment: &LrpDeployment) {
+    pub(super) fn adopt(&mut self, deployment: &LrpDeployment) {
         let Some(process) = self.board.records.process(&deployment.process_guid) else { return };
         let strangers: Vec<_> = process
             .instances()
@@ -125,13 +76,17 @@ impl Turn<'_> {
 
     /// Creates what is missing of the indices from `first` up, and asks for their starts. What
     /// is there already is left alone: somebody is on it.
-    fn create_missing(&mut self, deployment: &LrpDeployment, first: u32) {
-        let definition = &deployment.active_definition_id;
+    pub(super) fn create_missing(&mut self, deployment: &LrpDeployment, first: u32) {
+        let guid = &deployment.process_guid;
         for index in first..deployment.instances {
-            let process = &deployment.process_guid;
-            if self.find(process, definition, index, Presence::Ordinary).is_none() {
-                let lrp = self.create_unclaimed(deployment, definition, index);
-                if self.find(process, definition, index, Presence::Suspect).is_none() {
+            let Some(process) = self.board.records.process(guid) else { return };
+            let without =
+                |id: &&DefinitionId| process.find(id, index, Presence::Ordinary).is_none();
+            let wanted: Vec<DefinitionId> =
+                process.wanted(index).filter(without).cloned().collect();
+            for definition in wanted {
+                let lrp = self.create_unclaimed(deployment, &definition, index);
+                if self.find(guid, &definition, index, Presence::Suspect).is_none() {
                     self.emit(Event::GroupCreated(group_of(&lrp)));
                 }
             }
@@ -140,7 +95,7 @@ impl Turn<'_> {
 
     /// Stops every instance at or above `instances`. This was asked for in so many words, so it
     /// does not wait for the domain to be fresh. Evacuating records are left to their cells.
-    fn stop_beyond(&mut self, process: &ProcessGuid, instances: u32) {
+    pub(super) fn stop_beyond(&mut self, process: &ProcessGuid, instances: u32) {
         let Some(known) = self.board.records.process(process) else { return };
         let beyond: Vec<_> = known
             .instances()
@@ -163,7 +118,7 @@ impl Turn<'_> {
     }
 
     /// Tells the cells of running instances when what they serve or say has changed.
-    fn tell_running(&mut self, before: &LrpDeployment, after: &LrpDeployment) {
+    pub(super) fn tell_running(&mut self, before: &LrpDeployment, after: &LrpDeployment) {
         let internal = |of: &LrpDeployment| of.routes.get().remove(INTERNAL_ROUTER);
         let same_routes = before.routes == after.routes || internal(before) == internal(after);
         if before.metric_tags == after.metric_tags && same_routes {
@@ -184,7 +139,7 @@ impl Turn<'_> {
 }
 
 /// The one rule about tags that an update cannot be held against before it meets its definition.
-fn fits_metrics_guid(
+pub(super) fn fits_metrics_guid(
     metric_tags: &MetricTags,
     definition: Option<&LrpDefinition>,
 ) -> Result<(), Rejection> {
@@ -196,42 +151,5 @@ fn fits_metrics_guid(
             )))
         }
         Some(_) | None => Ok(()),
-    }
-}
-
-impl Board {
-    /// Judges the indices that a changed deployment wants or no longer wants.
-    pub(super) fn judge_deployment(
-        &mut self,
-        now: Timestamp,
-        before: Option<&LrpDeployment>,
-        after: Option<&LrpDeployment>,
-    ) {
-        let Some(either) = after.or(before) else { return };
-        let count = |deployment: Option<&LrpDeployment>| deployment.map_or(0, |it| it.instances);
-        let active = |it: &LrpDeployment| it.active_definition_id.clone();
-        let same_definition = match (before, after) {
-            (Some(before), Some(after)) => active(before) == active(after),
-            (Some(_), None) | (None, Some(_)) | (None, None) => false,
-        };
-        let first = if same_definition { count(before).min(count(after)) } else { 0 };
-        let process = &either.process_guid;
-        let mut subjects: Vec<Subject> = Vec::new();
-        for deployment in [before, after].into_iter().flatten() {
-            let definition = &deployment.active_definition_id;
-            subjects.extend(
-                (first..deployment.instances)
-                    .map(|index| Subject::Index(process.clone(), definition.clone(), index)),
-            );
-        }
-        if !same_definition && let Some(known) = self.records.process(process) {
-            subjects
-                .extend(known.instances().iter().map(|slot| super::turn::subject_of(&slot.lrp)));
-        }
-        subjects.sort();
-        subjects.dedup();
-        for subject in subjects {
-            self.judge_again(now, subject);
-        }
     }
 }

@@ -120,6 +120,7 @@ impl Turn<'_> {
             let lrp = self.evacuee_of(&slot.lrp, instance, running);
             let lrp = ActualLrp { modification_tag, ..lrp };
             self.suspect_evacuates(&at, slot, lrp);
+            self.has_started(&key.process_guid, &at.definition);
             return Ok(KEEP);
         }
         let ordinary = ordinary_view(at.ordinary.as_ref(), instance);
@@ -151,6 +152,9 @@ impl Turn<'_> {
                     self.remove_evacuee(slot);
                 }
             }
+        }
+        if action.keeps_container() {
+            self.has_started(&key.process_guid, &at.definition);
         }
         Ok(Reply::KeepContainer(action.keeps_container()))
     }

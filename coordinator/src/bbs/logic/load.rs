@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpState};
+use volvox_protocol::deployment::{LrpDeployment, PastDefinition};
 use volvox_protocol::task::Task;
 use volvox_protocol::time::Timestamp;
 
@@ -65,6 +66,7 @@ impl Board {
     pub fn loaded(&mut self, now: Timestamp) {
         self.opened_at = now;
         self.leave_the_future(now);
+        self.promote_what_runs();
         let mut found = Vec::new();
         self.each_subject(|subject| {
             if let Some((attention, _)) = self.judge(now, &subject) {
@@ -92,6 +94,12 @@ impl Board {
             }
         }
         for (_, process) in self.records.processes() {
+            if let Some((row, before)) = &process.deployment
+                && is_ahead_of(now, before)
+            {
+                let after = Some(Arc::new(brought_back(now, before)));
+                changes.push(Change::Deployment(*row, Some(Arc::clone(before)), after));
+            }
             for slot in process.instances().iter().filter(|slot| slot.lrp.since > now) {
                 let after = ActualLrp { since: now, ..(*slot.lrp).clone() };
                 let before = Some(Arc::clone(&slot.lrp));
@@ -110,6 +118,27 @@ impl Board {
                     ..(**task).clone()
                 };
                 changes.push(Change::Task(*row, Some(Arc::clone(before)), Some(Arc::new(after))));
+            }
+        }
+        for change in changes {
+            self.records.put(&change);
+        }
+    }
+
+    /// A deployment from before there were healthy definitions has one if an instance runs. Only
+    /// here and not in the store, as above.
+    fn promote_what_runs(&mut self) {
+        let mut changes = Vec::new();
+        for (_, process) in self.records.processes() {
+            if let Some((row, before)) = &process.deployment
+                && before.healthy_definition_id.is_none()
+                && before.roll.is_none()
+                && process.has_run(&before.active_definition_id)
+            {
+                let healthy_definition_id = Some(before.active_definition_id.clone());
+                let after = LrpDeployment { healthy_definition_id, ..(**before).clone() };
+                let before = Some(Arc::clone(before));
+                changes.push(Change::Deployment(*row, before, Some(Arc::new(after))));
             }
         }
         for change in changes {
@@ -172,4 +201,30 @@ impl Board {
         }
         Arc::new(lrp)
     }
+}
+
+/// Whether a time of a deployment is still to come.
+fn is_ahead_of(now: Timestamp, deployment: &LrpDeployment) -> bool {
+    let roll = deployment.roll.as_deref();
+    let flights = roll.into_iter().flat_map(|roll| roll.in_flight.iter().map(|it| it.since));
+    let times = roll.into_iter().flat_map(|roll| [roll.began_at, roll.progressed_at]);
+    let past = deployment.history.iter().map(|past| past.retired_at);
+    flights.chain(times).chain(past).any(|time| time > now)
+}
+
+/// The same deployment with no time that is still to come.
+fn brought_back(now: Timestamp, deployment: &LrpDeployment) -> LrpDeployment {
+    let mut after = deployment.clone();
+    if let Some(roll) = &mut after.roll {
+        roll.began_at = roll.began_at.min(now);
+        roll.progressed_at = roll.progressed_at.min(now);
+        for flight in &mut roll.in_flight {
+            flight.since = flight.since.min(now);
+        }
+    }
+    let most = after.history.len();
+    for past in deployment.history.iter().filter(|past| past.retired_at > now) {
+        after.history.push(PastDefinition { retired_at: now, ..past.clone() }, most);
+    }
+    after
 }

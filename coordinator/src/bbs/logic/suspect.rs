@@ -44,7 +44,11 @@ impl Turn<'_> {
             return;
         }
         self.change(slot, ActualLrp { presence: Presence::Suspect, ..(*slot.lrp).clone() });
-        if let Some(deployment) = self.deployment(&slot.lrp.process_guid) {
+        // While an update rolls the replacement may have to be of another definition: convergence
+        // knows which.
+        if self.wants(&slot.lrp)
+            && let Some(deployment) = self.deployment(&slot.lrp.process_guid)
+        {
             self.create_unclaimed(&deployment, &slot.lrp.definition_id, slot.lrp.index);
         }
     }

@@ -20,6 +20,7 @@ use volvox_protocol::actual_lrp::{
 };
 use volvox_protocol::cell::CellPresence;
 use volvox_protocol::definition::{LrpDefinition, UpdateStrategy};
+use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
 use volvox_protocol::event::Event;
 use volvox_protocol::id::{CellId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
@@ -110,6 +111,12 @@ impl Stage {
     fn lrp(&self, index: u32, presence: Presence) -> Option<&Arc<ActualLrp>> {
         let found = self.board.records.process(&process())?;
         found.find(&(&process()).into(), index, presence).map(|slot| &slot.lrp)
+    }
+
+    /// What is desired of `p`.
+    fn deployment(&self) -> Arc<LrpDeployment> {
+        let known = self.board.records.deployment(&process());
+        known.map(|(_, deployment)| Arc::clone(deployment)).expect("p is desired")
     }
 
     /// The ordinary record of index 0.

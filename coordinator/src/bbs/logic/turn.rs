@@ -28,6 +28,8 @@ pub(super) struct Turn<'a> {
     effects: Vec<Effect>,
     starts: Vec<LrpStart>,
     task_starts: Vec<TaskStart>,
+    /// An update is under way, or was taken further.
+    pub(super) rolled: bool,
 }
 
 impl<'a> Turn<'a> {
@@ -42,15 +44,38 @@ impl<'a> Turn<'a> {
             effects: Vec::new(),
             starts: Vec::new(),
             task_starts: Vec::new(),
+            rolled: false,
         }
     }
 
     pub(super) fn finish(mut self, reply: Reply) -> Outcome {
+        if self.rolled {
+            self.mend_starts();
+        }
         if !self.starts.is_empty() || !self.task_starts.is_empty() {
             let request = Effect::RequestAuction(self.starts, self.task_starts);
             self.effects.push(request);
         }
         Outcome { reply, changes: self.changes, events: self.events, effects: self.effects }
+    }
+
+    /// A step of an update may take back what was asked for before it, and may ask about an index
+    /// after a higher one.
+    fn mend_starts(&mut self) {
+        let records = &self.board.records;
+        for start in &mut self.starts {
+            let definition = &start.definition_id;
+            let process = records.process(&start.process_guid);
+            start.indices.sort_unstable();
+            start.indices.retain(|index| {
+                process.is_some_and(|process| {
+                    let slot = process.find(definition, *index, Presence::Ordinary);
+                    process.wants(definition, *index)
+                        && slot.is_some_and(|slot| slot.lrp.instance().is_none())
+                })
+            });
+        }
+        self.starts.retain(|start| !start.indices.is_empty());
     }
 
     pub(super) fn undo(self) {
@@ -92,9 +117,18 @@ impl<'a> Turn<'a> {
 
     // Finding records.
 
-    /// The definition that a request is about: the one it names, else the active one.
+    /// The definition that a request is about: the one it names, else the active one, unless only
+    /// another has a record at the index.
     pub(super) fn definition_of(&self, key: &LrpKey) -> DefinitionId {
         if let Some(definition) = &key.definition_id {
+            return definition.clone();
+        }
+        let process = self.board.records.process(&key.process_guid);
+        if let Some((process, (_, deployment))) =
+            process.and_then(|process| Some((process, process.deployment.as_ref()?)))
+            && deployment.definitions.len() > 1
+            && let Some(definition) = process.definition_at(key.index)
+        {
             return definition.clone();
         }
         match self.board.records.deployment(&key.process_guid) {
@@ -144,6 +178,12 @@ impl<'a> Turn<'a> {
 
     pub(super) fn deployment(&self, process: &ProcessGuid) -> Option<Arc<LrpDeployment>> {
         self.board.records.deployment(process).map(|(_, deployment)| Arc::clone(deployment))
+    }
+
+    /// Whether an instance is desired where this record is.
+    pub(super) fn wants(&self, lrp: &ActualLrp) -> bool {
+        let process = self.board.records.process(&lrp.process_guid);
+        process.is_some_and(|process| process.wants(&lrp.definition_id, lrp.index))
     }
 
     pub(super) fn is_missing(&self, cell: &CellId) -> bool {
@@ -302,8 +342,8 @@ impl<'a> Turn<'a> {
     /// Asks for the start of an unclaimed record, unless nobody desires it: that one only waits
     /// for its domain to be fresh, to go.
     pub(super) fn request_start(&mut self, lrp: &ActualLrp) {
-        if let Some(deployment) = self.deployment(&lrp.process_guid)
-            && deployment.wants(&lrp.definition_id, lrp.index)
+        if self.wants(lrp)
+            && let Some(deployment) = self.deployment(&lrp.process_guid)
         {
             self.request_start_from(&deployment, lrp);
         }
@@ -311,6 +351,7 @@ impl<'a> Turn<'a> {
 
     fn request_start_from(&mut self, deployment: &LrpDeployment, lrp: &ActualLrp) {
         let Some(definition) = deployment.definitions.get(&lrp.definition_id) else { return };
+        self.rolled |= deployment.roll.is_some();
         if let Some(last) = self.starts.last_mut()
             && last.process_guid == lrp.process_guid
             && last.definition_id == lrp.definition_id

@@ -8,8 +8,12 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The form in which records are written now. A reader knows this one and all before it.
-pub const RECORD_VERSION: u8 = 1;
+/// The newest form in which any record is written. A reader knows this one and all before it.
+/// Version 2 has other deployments; all other records are as they were in version 1, and are still
+/// written so.
+pub const RECORD_VERSION: u8 = 2;
+/// The form of the records that have not changed since the first.
+pub const FIRST_VERSION: u8 = 1;
 
 const HEADER: usize = 5;
 
@@ -30,28 +34,37 @@ pub enum Unreadable {
     Decode(String),
 }
 
-/// Writes `record` into `buffer`, which is emptied first.
-pub fn encode<T: Serialize>(record: &T, buffer: Vec<u8>) -> Result<Vec<u8>, postcard::Error> {
+/// Writes `record`, whose form has this version, into `buffer`, which is emptied first.
+pub fn encode<T: Serialize>(
+    version: u8,
+    record: &T,
+    buffer: Vec<u8>,
+) -> Result<Vec<u8>, postcard::Error> {
     let mut buffer = buffer;
     buffer.clear();
-    buffer.extend_from_slice(&[RECORD_VERSION, 0, 0, 0, 0]);
+    buffer.extend_from_slice(&[version, 0, 0, 0, 0]);
     let mut buffer = postcard::to_extend(record, buffer)?;
     let sum = crc32fast::hash(&buffer[HEADER..]);
     buffer[1..HEADER].copy_from_slice(&sum.to_le_bytes());
     Ok(buffer)
 }
 
-/// Reads a record back.
-pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
+/// A record's version and its bytes, which are those that were written.
+pub fn open(bytes: &[u8]) -> Result<(u8, &[u8]), Unreadable> {
     let [version, a, b, c, d, body @ ..] = bytes else {
         return Err(Unreadable::TooShort(bytes.len()));
     };
-    if *version != RECORD_VERSION {
+    if !(FIRST_VERSION..=RECORD_VERSION).contains(version) {
         return Err(Unreadable::Version(*version));
     }
     if crc32fast::hash(body) != u32::from_le_bytes([*a, *b, *c, *d]) {
         return Err(Unreadable::Checksum);
     }
+    Ok((*version, body))
+}
+
+/// Reads a record back from the bytes that [`open`] gave.
+pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Unreadable> {
     match postcard::take_from_bytes(body) {
         Ok((record, [])) => Ok(record),
         Ok((_, rest)) => Err(Unreadable::Decode(format!("{} bytes are left over", rest.len()))),
@@ -63,24 +76,29 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
 mod tests {
     use super::*;
 
+    fn read(bytes: &[u8]) -> Result<(String, u64), Unreadable> {
+        let (version, body) = open(bytes)?;
+        if version == FIRST_VERSION { decode(body) } else { Err(Unreadable::Version(version)) }
+    }
+
     #[test]
     fn every_flipped_bit_is_noticed() {
-        let bytes = encode(&("a record", 7_u64), Vec::new()).unwrap();
-        assert_eq!(decode::<(String, u64)>(&bytes).unwrap(), ("a record".to_owned(), 7));
+        let bytes = encode(FIRST_VERSION, &("a record", 7_u64), Vec::new()).unwrap();
+        assert_eq!(read(&bytes).unwrap(), ("a record".to_owned(), 7));
         for nth in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[nth / 8] ^= 1 << (nth % 8);
-            assert!(decode::<(String, u64)>(&damaged).is_err(), "bit {nth} went unnoticed");
+            assert!(read(&damaged).is_err(), "bit {nth} went unnoticed");
         }
         for len in 0..bytes.len() {
-            assert!(decode::<(String, u64)>(&bytes[..len]).is_err(), "cut at {len}");
+            assert!(read(&bytes[..len]).is_err(), "cut at {len}");
         }
     }
 
     #[test]
     fn a_record_of_the_future_is_named_as_such() {
-        let mut bytes = encode(&1_u8, Vec::new()).unwrap();
+        let mut bytes = encode(FIRST_VERSION, &1_u8, Vec::new()).unwrap();
         bytes[0] = RECORD_VERSION + 1;
-        assert_eq!(decode::<u8>(&bytes), Err(Unreadable::Version(RECORD_VERSION + 1)));
+        assert_eq!(open(&bytes), Err(Unreadable::Version(RECORD_VERSION + 1)));
     }
 }

@@ -12,7 +12,7 @@ use volvox_protocol::task::Task;
 
 use super::backup::{integrity, open_read_only};
 use super::presence::Presences;
-use super::{Record, StoreError, codec, open_error};
+use super::{Record, StoreError, open_error};
 use crate::bbs::command::{DomainRecord, RowId};
 use crate::bbs::logic::Board;
 use crate::bbs::settings::Settings;
@@ -122,7 +122,7 @@ impl Inspection {
             };
             let id: i64 = row.get(0).map_err(failed)?;
             let id = id.cast_unsigned();
-            let read = match row.get_ref(1).map(|value| value.as_bytes().map(codec::decode::<T>)) {
+            let read = match row.get_ref(1).map(|value| value.as_bytes().map(T::read)) {
                 Ok(Ok(Ok(record))) => {
                     let record = record.amended(RowId(id), &presences);
                     let shown = serde_json::to_value(&record).map_err(|error| error.to_string());

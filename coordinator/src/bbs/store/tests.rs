@@ -503,3 +503,50 @@ fn a_presence_and_another_change_in_one_batch_are_both_kept() {
     drop(store);
     assert_eq!(shown(&desk.open().1), before);
 }
+
+/// A database that the program before rolling updates has written.
+const SCHEMA_1: &[u8] = include_bytes!("../../../tests/fixtures/board-schema-1.db");
+
+#[test]
+fn a_database_of_schema_1_is_led_forward_and_keeps_everything() {
+    let desk = Desk::new();
+    std::fs::write(desk.database(), SCHEMA_1).unwrap();
+    let (mut store, mut board, report) = desk.open();
+    assert_eq!(report, LoadReport { records: 17, set_aside: vec![] });
+    assert_eq!(crate::bbs::logic::check::check(&board, NOW), [""; 0]);
+    let process = ProcessGuid::new("p3").unwrap();
+    let (_, named) = board.records().deployment(&process).unwrap().clone();
+    assert_eq!(named.active_definition_id.as_str(), "version-1");
+    assert_eq!((&*named.annotation, named.instances), ("a note", 3));
+    assert_eq!((&named.roll, &named.rollout, named.history.len()), (&None, &None, 0));
+    let definition = named.active_definition().unwrap();
+    assert_eq!((definition.memory_mb, &*definition.image_password), (64, "secret"));
+    // What runs makes a definition healthy: one that stops, one that evacuates, one suspect.
+    let healthy = |guid: &str| {
+        let guid = ProcessGuid::new(guid).unwrap();
+        let (_, deployment) = board.records().deployment(&guid).unwrap();
+        deployment.healthy_definition_id.clone()
+    };
+    assert_eq!(["p1", "p2", "p3"].map(|it| healthy(it).is_some()), [true, true, true]);
+    // The copy from before is there, of the old schema.
+    let copies: Vec<_> = std::fs::read_dir(desk.path().join(BACKUPS)).unwrap().flatten().collect();
+    assert_eq!(copies.len(), 1);
+    let copy = Connection::open(copies[0].path()).unwrap();
+    let version: i32 = copy.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
+    assert_eq!(version, 1);
+    // A deployment that changes is written anew, the others are left as they are.
+    let update = serde_json::from_value(serde_json::json!({"annotation": "another"})).unwrap();
+    let outcome = board.apply(NOW, 99, Command::UpdateDesiredLrp(process, Box::new(update)));
+    store.commit(&outcome.unwrap().changes).unwrap();
+    let before = shown(&board);
+    drop(store);
+    let (_, board, report) = desk.open();
+    assert_eq!(report.set_aside, []);
+    assert_eq!(shown(&board), before);
+    let versions = Connection::open(desk.database()).unwrap();
+    let mut versions =
+        versions.prepare("SELECT hex(substr(record, 1, 1)) FROM deployments").unwrap();
+    let versions: Vec<String> =
+        versions.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    assert_eq!(versions, ["01", "01", "02"]);
+}

@@ -11,7 +11,11 @@ fn an_instance_goes_from_unclaimed_to_claimed_to_running() {
     let claimed = Arc::clone(stage.ordinary());
     assert_eq!(claimed.since, stage.now);
     let outcome = stage.wait(1).does(start(0, &i1()));
-    assert_eq!(events(&outcome), ["actual_lrp_instance_changed", "actual_lrp_changed"]);
+    // The first to run makes its definition healthy.
+    assert_eq!(
+        events(&outcome),
+        ["actual_lrp_instance_changed", "actual_lrp_changed", "desired_lrp_changed"]
+    );
     let running = stage.ordinary();
     assert_eq!(running.since, stage.now);
     let tags = [&first, &claimed, running].map(|lrp| lrp.modification_tag);

@@ -203,11 +203,12 @@ fn running_instances_are_told_of_new_tags_and_internal_routes_and_of_nothing_els
         let mut stage = Stage::with_desired(2);
         stage.runs(&i1());
         stage.does(claim(1, &i2()));
+        let before = stage.deployment().modification_tag;
         let outcome = stage.does(update(change.clone()));
         assert_eq!(effects(&outcome), told, "{change:?}");
         assert_eq!(events(&outcome), ["desired_lrp_changed"], "{change:?}");
-        let (_, deployment) = stage.board.records.deployment(&process()).unwrap();
-        assert_eq!(deployment.modification_tag.index, 1, "every update counts: {change:?}");
+        let after = stage.deployment().modification_tag;
+        assert_eq!(after, before.next(), "every update counts: {change:?}");
     }
 }
 

@@ -58,9 +58,9 @@ pub(super) fn effects_fit(before: &Board, after: &Board, outcome: &Outcome) -> R
                     start.indices.is_sorted()
                         && start.indices.iter().all(|index| {
                             let lrp = find(after, process, definition, *index);
-                            let wanted = after.records.deployment(process);
+                            let known = after.records.process(process);
                             asked.insert((process.clone(), definition.clone(), *index))
-                                && wanted.is_some_and(|(_, it)| it.wants(definition, *index))
+                                && known.is_some_and(|it| it.wants(definition, *index))
                                 && lrp.is_some_and(|it| it.instance().is_none())
                         })
                 });
@@ -96,11 +96,11 @@ pub(super) fn effects_fit(before: &Board, after: &Board, outcome: &Outcome) -> R
         let Change::Actual(_, _, Some(new)) = change else { continue };
         let (process, definition) = (&new.process_guid, &new.definition_id);
         let waits = |lrp: &Arc<ActualLrp>| matches!(lrp.state, LrpState::Unclaimed { .. });
-        let wanted = after.records.deployment(process);
+        let known = after.records.process(process);
         let came_to_wait = find(after, process, definition, new.index).is_some_and(|it| waits(&it))
             && !find(before, process, definition, new.index).is_some_and(|it| waits(&it));
         if came_to_wait
-            && wanted.is_some_and(|(_, it)| it.wants(definition, new.index))
+            && known.is_some_and(|it| it.wants(definition, new.index))
             && !asked.contains(&(process.clone(), definition.clone(), new.index))
         {
             return Err(format!("nobody asked for the start of {new:?}"));

@@ -1,6 +1,7 @@
 //! Makes steps from a seed: every command there is, on few names, so that they meet.
 
 use super::super::*;
+use super::rolls::ROLLS;
 use volvox_protocol::definition::MetricTagValue;
 use volvox_protocol::id::DefinitionId;
 use volvox_protocol::request::TaskOutcome;
@@ -40,7 +41,7 @@ impl Random {
         &choices[usize::try_from(nth).expect("it is below a usize")]
     }
 
-    fn percent(&mut self, chance: u64) -> bool {
+    pub(super) fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }
 }
@@ -59,14 +60,14 @@ pub(super) fn settings(seed: u64) -> Settings {
 pub(super) struct Cast {
     pub(super) domains: [Domain; 2],
     pub(super) cells: [CellId; 3],
-    processes: [ProcessGuid; 3],
-    guids: [InstanceGuid; 4],
+    pub(super) processes: [ProcessGuid; 3],
+    pub(super) guids: [InstanceGuid; 4],
     tasks: [TaskGuid; 2],
     other_definition: DefinitionId,
-    desired: Vec<Valid<DesiredLrp>>,
+    pub(super) desired: Vec<Valid<DesiredLrp>>,
     updates: Vec<Valid<DesiredLrpUpdate>>,
     definitions: [Valid<TaskDefinition>; 2],
-    running: [Arc<Running>; 2],
+    pub(super) running: [Arc<Running>; 2],
 }
 
 impl Cast {
@@ -117,8 +118,16 @@ impl Cast {
         }
     }
 
-    /// The next step of a sequence that has come to this board.
-    pub(super) fn next(&self, random: &mut Random, board: &Board) -> Step {
+    /// The next step of the sequence of this seed, which has come to this board.
+    pub(super) fn next(&self, seed: u64, random: &mut Random, board: &Board) -> Step {
+        if seed >= ROLLS {
+            self.next_of_roll(random, board)
+        } else {
+            self.next_of_all(random, board)
+        }
+    }
+
+    fn next_of_all(&self, random: &mut Random, board: &Board) -> Step {
         const MS: [u64; 18] = [
             1, 1, 1, 1, 1, 1, 1, 1, 500, 1_000, 5_000, 29_999, 30_000, 60_000, 120_000, 600_000,
             960_000, 7_200_000,
@@ -167,7 +176,7 @@ impl Cast {
     }
 
     /// Some instance, by the right domain most of the time.
-    fn key(&self, random: &mut Random, board: &Board) -> LrpKey {
+    pub(super) fn key(&self, random: &mut Random, board: &Board) -> LrpKey {
         let process_guid = random.of(&self.processes).clone();
         let definition_id = match random.below(10) {
             0 => Some((&process_guid).into()),
@@ -184,7 +193,7 @@ impl Cast {
     }
 
     /// What some cell says of some instance, which is there as often as not.
-    fn about_an_instance(&self, random: &mut Random, board: &Board) -> CellRequest {
+    pub(super) fn about_an_instance(&self, random: &mut Random, board: &Board) -> CellRequest {
         let mut key = self.key(random, board);
         let mut instance = InstanceKey {
             instance_guid: random.of(&self.guids).clone(),

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use volvox_protocol::deployment::Pause;
 use volvox_protocol::tables::crash::Restart;
 
 use super::super::*;
 use super::play::Cast;
 use super::watch::Watch;
+use crate::bbs::state::{Process, Slot};
 
 /// No sequence needs a tenth of this.
 const ROUNDS: u64 = 1_000;
@@ -30,7 +32,15 @@ pub(super) fn comes_to_rest(cast: &Cast, watch: &mut Watch) -> Result<(), String
         if requests.is_empty() {
             match watch.board.next_deadline() {
                 Some(at) => watch.now = watch.now.max(at),
-                None => return is_as_desired(there, &watch.board),
+                None => {
+                    let on = let_go_on(&watch.board);
+                    if on.is_empty() {
+                        return is_as_desired(there, &watch.board);
+                    }
+                    for command in on {
+                        watch.apply(round, command)?;
+                    }
+                }
             }
         }
         let requests = requests.into_iter().map(cell_says);
@@ -83,11 +93,46 @@ fn obey(there: &[CellId], round: u64, effects: Vec<Effect>, board: &Board) -> Ve
     said
 }
 
+/// What an operator says to updates that wait for one.
+fn let_go_on(board: &Board) -> Vec<Command> {
+    let mut all = Vec::new();
+    for (guid, process) in board.records.processes() {
+        let deployment = process.deployment.as_ref().map(|(_, deployment)| deployment);
+        let pause = deployment.and_then(|it| it.roll.as_ref()).and_then(|roll| roll.pause);
+        all.extend(pause.map(|pause| match pause {
+            Pause::Canary => Command::PromoteUpdate(guid.clone()),
+            Pause::Asked | Pause::Stalled => Command::ResumeUpdate(guid.clone()),
+        }));
+    }
+    all
+}
+
+/// Whether an update waits for an instance that is never restarted: nothing will move it.
+fn is_given_up(board: &Board, process: &Process) -> bool {
+    let Some((_, deployment)) = &process.deployment else { return false };
+    let never = |slot: &&Slot| {
+        slot.lrp.state == LrpState::Crashed
+            && board.settings.crash_policy.restart(slot.lrp.crash_count) == Restart::Never
+    };
+    let crashed = process.instances().iter().filter(never);
+    deployment.roll.is_some()
+        && crashed.filter(|slot| process.wants(&slot.lrp.definition_id, slot.lrp.index)).count() > 0
+}
+
 fn is_as_desired(there: &[CellId], board: &Board) -> Result<(), String> {
     let mut wanted = BTreeSet::new();
     let mut found = BTreeSet::new();
     for (guid, process) in board.records.processes() {
+        if is_given_up(board, process) {
+            continue;
+        }
         if let Some((_, deployment)) = &process.deployment {
+            if let Some(roll) = &deployment.roll {
+                return Err(format!("at rest, and {guid} rolls: {roll:#?}"));
+            }
+            if deployment.definitions.len() > 1 && deployment.instances > 0 {
+                return Err(format!("at rest, and {guid} has definitions left over"));
+            }
             let definition = &deployment.active_definition_id;
             wanted.extend((0..deployment.instances).map(|index| (guid, definition, index)));
         }

@@ -143,6 +143,7 @@ impl Watch {
             if let Effect::StopInstance(key, of) = effect
                 && !before.is_fresh(self.now, &key.domain)
                 && !repeated(key, of)
+                && !self.is_replaced(key)
             {
                 return Err(format!("{of:?} of {key:?} was stopped and its domain is not fresh"));
             }
@@ -158,9 +159,21 @@ impl Watch {
         Ok(())
     }
 
+    /// Whether an update has brought another definition to run at this index.
+    fn is_replaced(&self, key: &LrpKey) -> bool {
+        let Some(process) = self.board.records.process(&key.process_guid) else { return false };
+        let other = |lrp: &ActualLrp| Some(&lrp.definition_id) != key.definition_id.as_ref();
+        process.instances().iter().map(|slot| &slot.lrp).any(|lrp| {
+            lrp.index == key.index && other(lrp) && lrp.state.is_running() && !lrp.stopping
+        })
+    }
+
     /// Whether a record may go whatever its domain: somebody else serves instead, its time is up,
     /// or it was to be stopped before and its cell is gone.
     fn may_go(&self, before: &Board, lrp: &ActualLrp, outcome: &Outcome) -> bool {
+        if self.is_replaced(&lrp.key()) {
+            return true;
+        }
         let process = before.records.process(&lrp.process_guid);
         let find = |presence| {
             process.and_then(|process| process.find(&lrp.definition_id, lrp.index, presence))
@@ -217,12 +230,21 @@ fn destroys_only_what_is_vouched_for(command: &Command) -> bool {
     if let Command::UpdateDesiredLrp(_, update) = command {
         return update.instances.is_none();
     }
+    if let Command::UpdateDeployment(_, update) = command {
+        return update.instances.is_none();
+    }
     matches!(
         command,
         Command::ConvergeDue
             | Command::ConvergeAll
             | Command::CellPresence(..)
             | Command::CellsSettled
+            | Command::ActivateDefinition(..)
+            | Command::CancelUpdate(_)
+            | Command::Rollback(..)
+            | Command::PromoteUpdate(_)
+            | Command::PauseUpdate(_)
+            | Command::ResumeUpdate(_)
     )
 }
 
