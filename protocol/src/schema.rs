@@ -62,6 +62,11 @@ impl Components {
 
 /// The same, or `null`.
 pub fn or_null(schema: Value) -> Value {
+    let is_null = |kind: &Value| kind == "null" || kind["type"] == "null";
+    let choices = schema.get("anyOf").or(schema.get("type")).and_then(Value::as_array);
+    if choices.is_some_and(|choices| choices.iter().any(is_null)) {
+        return schema;
+    }
     match schema.get("type").and_then(Value::as_str) {
         Some(kind) if schema.get("enum").is_none() => {
             let kinds = json!([kind, "null"]);

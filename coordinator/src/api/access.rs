@@ -22,7 +22,7 @@ use volvox_protocol::time::Timestamp;
 pub const TOKENS: &str = "tokens.json";
 /// The file with the token that the coordinator makes for its own machine, in the data folder.
 pub const ADMIN_TOKEN: &str = "admin.token";
-/// How often the file is looked at, at most.
+/// How long a token that was taken back may still be good.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Tokens in one file.
 const MOST_TOKENS: usize = 10_000;
@@ -306,10 +306,14 @@ impl Access {
     pub fn bearer(&self, now: Timestamp, text: &str) -> Option<Caller> {
         let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        self.look_again(&mut known);
+        if known.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
+            self.look_again(&mut known);
+        }
         if let Some((caller, token)) = known.callers.get(&digest) {
             return token.is_valid(now).then(|| caller.clone());
         }
+        // It may have been made a moment ago.
+        self.look_again(&mut known);
         let token = find(&known.tokens, text, now)?.clone();
         let name = format!("token:{} ({})", token.id, token.name);
         let caller = Caller { name: name.into(), role: token.role };
@@ -328,9 +332,6 @@ impl Access {
     /// Reads the file again if it has changed. What cannot be read leaves things as they are: a
     /// full disk must not lock everybody out.
     fn look_again(&self, known: &mut Known) {
-        if known.looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY) {
-            return;
-        }
         known.looked = Some(Instant::now());
         let modified = std::fs::metadata(&self.file.0)
             .and_then(|file| Ok((file.modified()?, std::os::unix::fs::MetadataExt::ino(&file))))

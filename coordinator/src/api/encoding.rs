@@ -43,6 +43,10 @@ impl Encoding {
     pub(crate) fn decode<T: DeserializeOwned>(self, body: &Bytes) -> Result<T, Failure> {
         match self {
             Encoding::Json if body.is_empty() => Ok(decode_json(b"{}")?),
+            // A list of values in the order of the keys would be read too.
+            Encoding::Json if body.trim_ascii_start().first() == Some(&b'[') => {
+                Err(Failure::field("", "a JSON object is wanted, not a list"))
+            }
             Encoding::Json => Ok(decode_json(body)?),
         }
     }

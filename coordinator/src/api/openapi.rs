@@ -123,8 +123,10 @@ fn without_null(mut property: Value) -> Value {
 fn responses(components: &mut Components, route: &Route) -> Value {
     let mut responses = Map::new();
     let (kind, schema) = match route.answer {
-        Answer::Record(describe) | Answer::List(describe) => {
-            ("application/json", describe(components))
+        Answer::Record(describe) => ("application/json", describe(components)),
+        Answer::List(describe) => {
+            let list = describe(components);
+            ("application/json", with_fewer_keys(components, &list))
         }
         Answer::Events => ("text/event-stream", json!({ "type": "string" })),
         Answer::Text(kind) => (kind, json!({ "type": "string" })),
@@ -161,6 +163,26 @@ fn responses(components: &mut Components, route: &Route) -> Value {
         responses.insert(status.to_string(), response);
     }
     Value::Object(responses)
+}
+
+/// A list whose entries need not have all of their keys: the reader may have asked for some only.
+fn with_fewer_keys(components: &mut Components, list: &Value) -> Value {
+    let mut list = resolved(components, list);
+    let keys: Vec<String> =
+        list["properties"].as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
+    for key in keys {
+        let items = list["properties"][&key]["items"].clone();
+        let Some(name) = items["$ref"].as_str().and_then(|name| name.rsplit('/').next()) else {
+            continue;
+        };
+        let mut entry = resolved(components, &items);
+        if let Some(entry) = entry.as_object_mut() {
+            entry.remove("required");
+        }
+        let fewer = components.named(&format!("{name}Fields"), |_| entry);
+        list["properties"][&key]["items"] = fewer;
+    }
+    list
 }
 
 const fn meaning(status: u16) -> &'static str {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
@@ -23,6 +23,10 @@ use super::state::now;
 
 /// The caller's own number for a call, as Diego's clients send it.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-vcap-request-id");
+
+/// Bytes of a body that is too large which are let pass by, so that its sender hears why.
+const DISCARDED: usize = 16 << 20;
+const DISCARDING: Duration = Duration::from_secs(2);
 
 /// What is known of the other side of a connection.
 #[derive(Debug, Clone)]
@@ -177,6 +181,7 @@ impl Api {
         }
         let limit = u64::try_from(JSON_BYTES).unwrap_or(u64::MAX);
         if let Some(given) = announced.filter(|given| *given > limit) {
+            discard(&mut body).await;
             return Err(Failure::too_large(Some(given)));
         }
         let reserved = announced.unwrap_or(limit).min(limit);
@@ -199,10 +204,28 @@ impl Api {
             }
             Ok((read.freeze(), Some(held)))
         };
-        tokio::time::timeout(time, reading)
-            .await
-            .unwrap_or_else(|_| Err(Failure::too_slow(time.as_secs())))
+        let read = tokio::time::timeout(time, reading).await;
+        let read = read.unwrap_or_else(|_| Err(Failure::too_slow(time.as_secs())));
+        if matches!(&read, Err(failure) if failure.status == StatusCode::PAYLOAD_TOO_LARGE) {
+            discard(&mut body).await;
+        }
+        read
     }
+}
+
+/// Lets some of a body pass by unread: who is still sending does not hear an answer.
+async fn discard(body: &mut Incoming) {
+    let passing = async {
+        let mut left = DISCARDED;
+        while let Some(Ok(frame)) = body.frame().await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    // Late is as good as never: the answer goes out either way.
+    let _ = tokio::time::timeout(DISCARDING, passing).await;
 }
 
 /// What is written down of a call.

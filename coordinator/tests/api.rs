@@ -1,0 +1,19 @@
+//! The HTTP API from outside: a whole coordinator in this process, real sockets, a client that holds
+//! every answer against the OpenAPI document.
+
+#[path = "api/access.rs"]
+mod access;
+#[path = "api/callbacks.rs"]
+mod callbacks;
+#[path = "api/document.rs"]
+mod document;
+#[path = "api/events.rs"]
+mod events;
+#[path = "api/limits.rs"]
+mod limits;
+#[path = "api/lists.rs"]
+mod lists;
+#[path = "api/routes.rs"]
+mod routes;
+#[path = "api/stage.rs"]
+mod stage;
