@@ -12,10 +12,10 @@ ONLY ?=
 SEED ?=
 SECONDS ?= 60
 
-.PHONY: help setup demo test check fmt clippy deny bench sim fuzz vm security
+.PHONY: help setup demo test check fmt clippy deny bench sim fuzz vm security schemathesis
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Quick and silent when nothing is missing. The C compiler is for SQLite, which is built from source.
 setup: ## Install what a Debian-like machine with Rust is missing
@@ -112,7 +112,7 @@ deny: ## Licences, sources and advisories of the dependencies, if cargo-deny is 
 	fi
 
 bench: setup ## Print the figures and write bench-results.json; ONLY=group for one group
-	cargo build --release -p volvox-agent --bin volvox-agent
+	cargo build --release -p volvox-agent --bin volvox-agent -p volvox-coordinator --bin volvox-coordinator
 	cargo rustc --release -p volvox-agent --bin volvox-shim -- -C target-feature=+crt-static
 	cargo run --release -p volvox-bench -- $(ONLY)
 
@@ -132,6 +132,10 @@ security: setup ## What a container of ours and one of runc have, side by side; 
 sim: ## Whole fleets in virtual time, SEED=n to repeat one: does not exist yet
 	@echo "sim: the simulator comes with issue 8; there is nothing to run yet" >&2
 	exit 1
+
+schemathesis: setup ## Calls made from the OpenAPI document against a real coordinator; needs Python
+	@cargo build -q -p volvox-coordinator
+	packaging/schemathesis target/debug
 
 # libFuzzer's instrumentation is behind an unstable flag; RUSTC_BOOTSTRAP lets stable take it.
 fuzz: setup ## Run each target of fuzz/ for SECONDS (60)

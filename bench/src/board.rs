@@ -56,7 +56,7 @@ fn appends_per_second(folder: &Path) -> anyhow::Result<f64> {
 }
 
 fn at_size(figures: &mut Figures, folder: &Path) -> anyhow::Result<()> {
-    fill(folder)?;
+    fill(folder, PROCESSES)?;
     // In a process of its own, so that the memory is the board's and nobody else's.
     let program = std::env::current_exe()?;
     let output = std::process::Command::new(program)
@@ -73,8 +73,8 @@ fn at_size(figures: &mut Figures, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts 250,000 running instances into a database, through the logic and the store.
-fn fill(folder: &Path) -> anyhow::Result<()> {
+/// Puts running instances into a database, ten for each process, through the logic and the store.
+pub(crate) fn fill(folder: &Path, processes: usize) -> anyhow::Result<()> {
     let mut store = Store::open(folder)?;
     let mut board = Board::new(Settings::default());
     let mut seed = 0;
@@ -86,7 +86,7 @@ fn fill(folder: &Path) -> anyhow::Result<()> {
     let upsert = apply(&mut board, Command::UpsertDomain(fleet::domain()?, ttl))?;
     store.commit(&upsert.changes)?;
     let mut changes: Vec<Change> = Vec::new();
-    for nth in 0..PROCESSES {
+    for nth in 0..processes {
         changes.extend(apply(&mut board, fleet::desire(nth, INSTANCES_EACH)?)?.changes);
         for index in 0..INSTANCES_EACH {
             let cell = fleet::cell_id((nth * INSTANCES_EACH as usize + index as usize) % CELLS)?;
@@ -99,7 +99,8 @@ fn fill(folder: &Path) -> anyhow::Result<()> {
         }
     }
     store.commit(&changes)?;
-    ensure!(board.records().instance_count() == INSTANCES, "the fleet is not complete");
+    let instances = processes * INSTANCES_EACH as usize;
+    ensure!(board.records().instance_count() == instances, "the fleet is not complete");
     Ok(())
 }
 

@@ -27,10 +27,10 @@ pub fn cell_id(nth: usize) -> anyhow::Result<CellId> {
     Ok(CellId::new(&format!("cell-{nth:04}"))?)
 }
 
-/// An LRP as a platform would desire it.
-pub fn desire(nth: usize, instances: u32) -> anyhow::Result<Command> {
+/// An LRP as a platform would desire it, as JSON.
+pub fn desired(nth: usize, instances: u32) -> anyhow::Result<serde_json::Value> {
     let guid = process_guid(nth)?;
-    let json = serde_json::json!({
+    Ok(serde_json::json!({
         "process_guid": guid, "domain": "cf-apps", "rootfs": "preloaded:cflinuxfs4",
         "instances": instances, "memory_mb": 256, "disk_mb": 1024, "cpu_weight": 10,
         "max_pids": 1024, "ports": [8080], "log_guid": guid, "log_source": "CELL",
@@ -53,7 +53,12 @@ pub fn desire(nth: usize, instances: u32) -> anyhow::Result<Command> {
         "check_definition": {"checks": [{"tcp_check": {"port": 8080}}], "log_source": "HEALTH"},
         "egress_rules": [{"protocol": "all", "destinations": ["0.0.0.0-9.255.255.255"]},
                          {"protocol": "tcp", "destinations": ["10.0.0.0/8"], "ports": [53, 443]}],
-    });
+    }))
+}
+
+/// The order to run such an LRP.
+pub fn desire(nth: usize, instances: u32) -> anyhow::Result<Command> {
+    let json = desired(nth, instances)?;
     let desired: DesiredLrp = serde_json::from_value(json).context("read the sample LRP")?;
     Ok(Command::DesireLrp(Box::new(Valid::new(desired)?)))
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 mod agent;
+mod api;
 mod auction;
 mod board;
 mod container;
@@ -26,12 +27,14 @@ fn main() -> anyhow::Result<()> {
             container::run(&mut figures)?;
             agent::run(&mut figures)?;
             mesh::run(&mut figures)?;
+            api::run(&mut figures)?;
         }
         ["board"] => board::run(&mut figures)?,
         ["auction"] => auction::run(&mut figures)?,
         ["container"] => container::run(&mut figures)?,
         ["agent"] => agent::run(&mut figures)?,
         ["mesh"] => mesh::run(&mut figures)?,
+        ["api"] => api::run(&mut figures)?,
         ["board-at-rest", folder] => return board::at_rest(Path::new(folder)),
         ["-h" | "--help"] => {
             println!(
@@ -40,7 +43,8 @@ fn main() -> anyhow::Result<()> {
                  auction     placing up to 250,000 instances on 10,000 cells\n  \
                  container   starting containers, beside crun and runc; needs root\n  \
                  agent       taking hold of 500 containers after a kill; needs root\n  \
-                 mesh        who is there, who is gone, at what cost; takes ten minutes\n\n\
+                 mesh        who is there, who is gone, at what cost; takes ten minutes\n  \
+                 api         the coordinator's HTTP API, over TLS\n\n\
                  Examples:\n  make bench\n  make bench ONLY=board"
             );
             return Ok(());
@@ -48,7 +52,7 @@ fn main() -> anyhow::Result<()> {
         _ => {
             eprintln!(
                 "volvox-bench: there is no group {:?}; the groups are: board, auction, container, \
-                 agent, mesh",
+                 agent, mesh, api",
                 words.join(" ")
             );
             std::process::exit(2);
