@@ -1,5 +1,6 @@
 //! Cells and coordinator over the real mesh: QUIC on loopback, real certificates, the real board and
 //! auction; only containers are simulated. Each test has a cluster of its own.
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

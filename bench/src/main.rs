@@ -6,6 +6,7 @@ mod agent;
 mod auction;
 mod board;
 mod container;
+mod fleet_run;
 mod mesh;
 
 use volvox_bench::figures::Figures;
@@ -25,6 +26,7 @@ fn main() -> anyhow::Result<()> {
             auction::run(&mut figures)?;
             container::run(&mut figures)?;
             agent::run(&mut figures)?;
+            fleet_run::run(&mut figures)?;
             mesh::run(&mut figures)?;
         }
         ["board"] => board::run(&mut figures)?,
@@ -32,6 +34,7 @@ fn main() -> anyhow::Result<()> {
         ["container"] => container::run(&mut figures)?,
         ["agent"] => agent::run(&mut figures)?,
         ["mesh"] => mesh::run(&mut figures)?,
+        ["fleet"] => fleet_run::run(&mut figures)?,
         ["board-at-rest", folder] => return board::at_rest(Path::new(folder)),
         ["-h" | "--help"] => {
             println!(
@@ -40,6 +43,7 @@ fn main() -> anyhow::Result<()> {
                  auction     placing up to 250,000 instances on 10,000 cells\n  \
                  container   starting containers, beside crun and runc; needs root\n  \
                  agent       taking hold of 500 containers after a kill; needs root\n  \
+                 fleet       1,000 cells on real QUIC taking 50,000 instances\n  \
                  mesh        who is there, who is gone, at what cost; takes ten minutes\n\n\
                  Examples:\n  make bench\n  make bench ONLY=board"
             );
@@ -48,7 +52,7 @@ fn main() -> anyhow::Result<()> {
         _ => {
             eprintln!(
                 "volvox-bench: there is no group {:?}; the groups are: board, auction, container, \
-                 agent, mesh",
+                 agent, fleet, mesh",
                 words.join(" ")
             );
             std::process::exit(2);

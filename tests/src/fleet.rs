@@ -8,7 +8,7 @@ pub mod rep;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -105,18 +105,61 @@ impl Default for Plan {
 pub struct Coordinator {
     bbs: Bbs,
     cells: Cells,
+    came_up: Arc<CameUp>,
     runtime: Option<Runtime>,
 }
 
-struct Ask(Outbox, Arc<Mutex<()>>);
+/// How many instances have come to run, for those who wait for it.
+#[derive(Debug, Default)]
+pub struct CameUp {
+    count: Mutex<u64>,
+    more: Condvar,
+}
+
+impl CameUp {
+    /// How many so far.
+    pub fn count(&self) -> u64 {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there are so many; false: that took longer than `patience`.
+    pub fn wait_for(&self, count: u64, patience: Duration) -> bool {
+        let so_far = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.more.wait_timeout_while(so_far, patience, |so_far| *so_far < count);
+        let (so_far, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        *so_far >= count
+    }
+
+    fn hear(&self, events: &[Event]) {
+        let came_up = events.iter().filter(|event| match event {
+            Event::InstanceChanged(before, after) => {
+                after.state.is_running() && !before.state.is_running()
+            }
+            Event::InstanceCreated(after) => after.state.is_running(),
+            _ => false,
+        });
+        let came_up = came_up.count() as u64;
+        if came_up > 0 {
+            *self.count.lock().unwrap_or_else(PoisonError::into_inner) += came_up;
+            self.more.notify_all();
+        }
+    }
+}
+
+struct Ask {
+    outbox: Outbox,
+    brake: Arc<Mutex<()>>,
+    came_up: Arc<CameUp>,
+}
 
 impl Outlet for Ask {
-    fn tell(&mut self, _: Vec<Event>) {
-        drop(self.1.lock().unwrap_or_else(PoisonError::into_inner));
+    fn tell(&mut self, events: Vec<Event>) {
+        self.came_up.hear(&events);
+        drop(self.brake.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     fn ask(&mut self, effects: Vec<Effect>) {
-        self.0.ask(effects);
+        self.outbox.ask(effects);
     }
 }
 
@@ -130,8 +173,10 @@ impl Coordinator {
         let board = cluster.board(&plan.name);
         std::fs::create_dir_all(&board)?;
         let converge = Converge::Itself(Duration::from_secs(300));
-        let bbs =
-            Bbs::open(&board, plan.board.clone(), converge, Ask(outbox, Arc::clone(&plan.brake)))?;
+        let came_up = Arc::new(CameUp::default());
+        let (brake, heard) = (Arc::clone(&plan.brake), Arc::clone(&came_up));
+        let outlet = Ask { outbox, brake, came_up: heard };
+        let bbs = Bbs::open(&board, plan.board.clone(), converge, outlet)?;
         let config = Config {
             folder,
             listen: plan.listen,
@@ -143,7 +188,7 @@ impl Coordinator {
         let auction = auction::settings::Settings::default();
         let cells = cells::start(plan.cells.clone(), config, bbs.clone(), inbox, auction);
         let cells = runtime.block_on(cells)?;
-        Ok(Coordinator { bbs, cells, runtime: Some(runtime) })
+        Ok(Coordinator { bbs, cells, came_up, runtime: Some(runtime) })
     }
 
     /// The board.
@@ -154,6 +199,11 @@ impl Coordinator {
     /// Its side of the cells.
     pub fn cells(&self) -> &Cells {
         &self.cells
+    }
+
+    /// What has come to run.
+    pub fn came_up(&self) -> &CameUp {
+        &self.came_up
     }
 
     /// Where it listens.
