@@ -54,7 +54,7 @@ const ARROWS: [(&str, &[&str]); 8] = [
     ("agent", &["protocol", "mesh"]),
     ("coordinator", &["protocol", "mesh"]),
     ("cli", &["protocol"]),
-    ("bench", &["protocol", "mesh", "agent", "coordinator"]),
+    ("bench", &["protocol", "mesh", "agent", "coordinator", "tests"]),
     ("tests", &["protocol", "mesh", "agent", "coordinator", "cli"]),
     ("fuzz", &["protocol", "mesh", "agent", "coordinator"]),
 ];

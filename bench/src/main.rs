@@ -7,6 +7,7 @@ mod api;
 mod auction;
 mod board;
 mod container;
+mod fleet_run;
 mod mesh;
 
 use volvox_bench::figures::Figures;
@@ -26,6 +27,7 @@ fn main() -> anyhow::Result<()> {
             auction::run(&mut figures)?;
             container::run(&mut figures)?;
             agent::run(&mut figures)?;
+            fleet_run::run(&mut figures)?;
             mesh::run(&mut figures)?;
             api::run(&mut figures)?;
         }
@@ -35,6 +37,7 @@ fn main() -> anyhow::Result<()> {
         ["agent"] => agent::run(&mut figures)?,
         ["mesh"] => mesh::run(&mut figures)?,
         ["api"] => api::run(&mut figures)?,
+        ["fleet"] => fleet_run::run(&mut figures)?,
         ["board-at-rest", folder] => return board::at_rest(Path::new(folder)),
         ["-h" | "--help"] => {
             println!(
@@ -43,6 +46,7 @@ fn main() -> anyhow::Result<()> {
                  auction     placing up to 250,000 instances on 10,000 cells\n  \
                  container   starting containers, beside crun and runc; needs root\n  \
                  agent       taking hold of 500 containers after a kill; needs root\n  \
+                 fleet       1,000 cells on real QUIC taking 50,000 instances\n  \
                  mesh        who is there, who is gone, at what cost; takes ten minutes\n  \
                  api         the coordinator's HTTP API, over TLS\n\n\
                  Examples:\n  make bench\n  make bench ONLY=board"
@@ -52,7 +56,7 @@ fn main() -> anyhow::Result<()> {
         _ => {
             eprintln!(
                 "volvox-bench: there is no group {:?}; the groups are: board, auction, container, \
-                 agent, mesh, api",
+                 agent, fleet, mesh, api",
                 words.join(" ")
             );
             std::process::exit(2);

@@ -74,17 +74,16 @@ pub enum CellAnswer {
     KeepContainer(bool),
     /// No, and nothing has changed.
     Rejected(Rejection),
-    /// Not now, and nothing has changed: ask again. All that follows in the report is answered so
-    /// too, lest it overtake this.
+    /// Not now, and nothing has changed: ask again.
     Later(Later),
 }
 
 /// Why the board could not take a request now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Later {
-    /// Too many wait already.
+    /// Too many wait already. All that follows in the report is answered so too, lest it overtake.
     Busy,
-    /// The disk did not take it.
+    /// The disk did not take it, nor anything else that it would have taken at the same time.
     NotSaved,
 }
 

@@ -1,7 +1,9 @@
-//! What the outside tests share: skipping honestly, a full disk, commands to send.
+//! What the outside tests share: skipping honestly, waiting, a full disk, commands to send, a fleet.
 
 pub mod disk;
+pub mod fleet;
 pub mod load;
+pub mod wait;
 
 use std::io::Write as _;
 

@@ -156,15 +156,19 @@ mod tests {
     fn one_order_that_helps_is_the_only_one() {
         assert_eq!(orders(0..100, |second| sight(1, if second < 13 { 2 } else { 1 })), [10]);
         // And the next difference is as new.
-        let twice = |second: u64| sight(1, if second < 13 || second >= 50 { 2 } else { 1 });
+        let twice = |second: u64| sight(1, if (13..50).contains(&second) { 1 } else { 2 });
         assert_eq!(orders(0..65, twice), [10, 60]);
     }
 
     #[test]
     fn passing_differences_are_none() {
-        assert_eq!(orders(0..300, |second| sight(u128::from(second % 9 == 0), 1)), [0u64; 0]);
+        assert_eq!(
+            orders(0..300, |second| sight(u128::from(second.is_multiple_of(9)), 1)),
+            [0u64; 0]
+        );
         // What is under way is not judged.
-        let busy = |second: u64| if second % 5 == 0 { Sight::UnderWay } else { sight(1, 2) };
+        let busy =
+            |second: u64| if second.is_multiple_of(5) { Sight::UnderWay } else { sight(1, 2) };
         assert_eq!(orders(0..40, busy), [0u64; 0]);
     }
 

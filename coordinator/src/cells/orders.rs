@@ -9,7 +9,7 @@
 //! | cancel, update | nobody orders it again. So the cell is told to sync as soon as it can be told anything, and a sync says all of it |
 //! | sync | as above |
 //!
-//! A cell that is gone, or that has begun anew, syncs by itself when it comes: its queue is emptied.
+//! A cell that is gone, or that has begun anew, syncs by itself when it comes: it gets a new queue.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -102,14 +102,6 @@ impl Queue {
             CellOrder::CancelTask(_) | CellOrder::UpdateInstance(..) | CellOrder::Sync => true,
             CellOrder::Work(_) | CellOrder::StopInstance(..) | CellOrder::Evacuate => false,
         });
-    }
-
-    /// Drops everything but work, which somebody waits for.
-    pub fn clear(&mut self) -> usize {
-        let before = self.waiting.len();
-        self.waiting.retain(|order| matches!(order, CellOrder::Work(_)));
-        self.wants_sync = false;
-        before - self.waiting.len()
     }
 
     /// Whether nothing waits and nothing is under way.
@@ -258,16 +250,6 @@ mod tests {
         let lost = queue.next(later).unwrap();
         queue.failed(&lost, later);
         assert!(queue.is_idle());
-    }
-
-    #[test]
-    fn what_is_cleared_is_all_but_work() {
-        let mut queue = Queue::default();
-        queue.push(cancel(1));
-        queue.push(CellOrder::Work(batch(vec![])));
-        queue.push(CellOrder::Sync);
-        assert_eq!(queue.clear(), 1);
-        assert_eq!(queue.next(NOW).unwrap().orders, [CellOrder::Work(batch(vec![]))]);
     }
 
     #[test]

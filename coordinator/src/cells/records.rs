@@ -217,3 +217,183 @@ impl Page<'_> {
         OwnRecords::After(last.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+    use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, NetInfo, Running, Tags};
+    use volvox_protocol::cell::CellPresence;
+    use volvox_protocol::container::ContainerState;
+    use volvox_protocol::exchange::{DefinitionKey, RecordState};
+    use volvox_protocol::id::{Domain, InstanceGuid, TaskGuid};
+    use volvox_protocol::request::CellRequest;
+    use volvox_protocol::time::Timestamp;
+    use volvox_protocol::validate::Valid;
+
+    use super::*;
+    use crate::bbs::command::Command;
+    use crate::bbs::logic::Board;
+    use crate::bbs::settings::Settings;
+
+    fn cell(name: &str) -> CellId {
+        CellId::new(name).unwrap()
+    }
+
+    fn does(board: &mut Board, command: Command) {
+        board.apply(Timestamp::from_secs(1_000), 1, command).unwrap();
+    }
+
+    fn key(process: &str, index: u32) -> LrpKey {
+        let process_guid = ProcessGuid::new(process).unwrap();
+        LrpKey { process_guid, index, domain: Domain::new("d").unwrap(), definition_id: None }
+    }
+
+    fn on(cell_name: &str, guid: &str) -> InstanceKey {
+        InstanceKey { instance_guid: InstanceGuid::new(guid).unwrap(), cell_id: cell(cell_name) }
+    }
+
+    fn running(tag: &str) -> Arc<Running> {
+        Arc::new(Running {
+            net_info: NetInfo { address: "192.0.2.1".into(), ..NetInfo::default() },
+            internal_routes: Box::default(),
+            metric_tags: [("t".to_owned(), tag.to_owned())].into_iter().collect::<Tags>(),
+            routable: true,
+            availability_zone: "z".into(),
+        })
+    }
+
+    /// So many instances of `p` on cell a, with an annotation of that length, and task `t` on it.
+    fn board(instances: u32, variable: usize, tag: usize) -> Board {
+        let mut board = Board::new(Settings::default());
+        for name in ["a", "b"] {
+            does(&mut board, Command::CellPresence(cell(name), CellPresence::Present));
+        }
+        let action = json!({"run": {"path": "/bin/true", "user": "root"}});
+        for process in ["p", "q"] {
+            let desired = json!({
+                "process_guid": process, "domain": "d", "rootfs": "preloaded:linux",
+                "instances": instances, "action": action,
+                "env": [{"name": "V", "value": "x".repeat(variable)}],
+            });
+            let desired = Valid::new(serde_json::from_value(desired).unwrap()).unwrap();
+            does(&mut board, Command::DesireLrp(Box::new(desired)));
+        }
+        let definition = json!({"rootfs": "preloaded:linux", "action": action});
+        let definition = Valid::new(serde_json::from_value(definition).unwrap()).unwrap();
+        let (task, domain) = (TaskGuid::new("t").unwrap(), Domain::new("d").unwrap());
+        does(&mut board, Command::DesireTask(task.clone(), domain, Box::new(definition)));
+        let mut says = |request| does(&mut board, Command::Cell(Valid::new(request).unwrap()));
+        for index in 0..instances {
+            let tag = running(&"x".repeat(tag));
+            says(CellRequest::StartLrp(key("p", index), on("a", &format!("p{index}")), tag));
+        }
+        says(CellRequest::ClaimLrp(key("q", 0), on("b", "q0")));
+        says(CellRequest::StartTask(task, cell("a")));
+        board
+    }
+
+    fn definition(process: &str) -> DefinitionKey {
+        let process_guid = ProcessGuid::new(process).unwrap();
+        DefinitionKey { definition_id: (&process_guid).into(), process_guid }
+    }
+
+    fn held(process: &str, index: u32, guid: &str) -> HeldLrp {
+        let DefinitionKey { process_guid, definition_id } = definition(process);
+        HeldLrp {
+            process_guid,
+            definition_id,
+            index,
+            instance_guid: InstanceGuid::new(guid).unwrap(),
+            state: ContainerState::Running,
+        }
+    }
+
+    #[test]
+    fn a_cell_is_told_what_it_has_work_of() {
+        let board = board(2, 10, 1);
+        let task = TaskGuid::new("t").unwrap();
+        let asked = FetchDefinitions {
+            lrps: vec![definition("p"), definition("q"), definition("none")],
+            tasks: vec![task.clone(), TaskGuid::new("none").unwrap()],
+        };
+        let told = fetch(board.records(), &cell("a"), asked.clone());
+        assert_eq!(told.lrps.iter().map(|it| &it.key).collect::<Vec<_>>(), [&definition("p")]);
+        assert_eq!(told.tasks.iter().map(|it| &it.task_guid).collect::<Vec<_>>(), [&task]);
+        assert_eq!(told.unknown.lrps, [definition("q"), definition("none")]);
+        assert_eq!(told.unknown.tasks, [TaskGuid::new("none").unwrap()]);
+        assert!(told.left.is_empty());
+        let told = fetch(board.records(), &cell("b"), asked);
+        assert_eq!(told.lrps.iter().map(|it| &it.key).collect::<Vec<_>>(), [&definition("q")]);
+        assert_eq!(told.unknown.tasks.len(), 2);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named_and_comes_with_the_next_question() {
+        let board = board(1, 100_000, 1);
+        let mut asked = FetchDefinitions { lrps: vec![definition("p"); 25], tasks: vec![] };
+        let mut got = 0;
+        while !asked.is_empty() {
+            let told = fetch(board.records(), &cell("a"), asked);
+            assert!(size(&told) < 2 * FETCH_BYTES && !told.lrps.is_empty());
+            got += told.lrps.len();
+            asked = told.left;
+        }
+        assert_eq!(got, 25);
+    }
+
+    #[test]
+    fn a_sync_tells_of_every_record_at_an_index_and_of_all_that_name_the_cell() {
+        let mut board = board(3, 1, 1);
+        let evacuate = CellRequest::EvacuateRunning(key("p", 1), on("a", "p1"), running("x"));
+        does(&mut board, Command::Cell(Valid::new(evacuate).unwrap()));
+        let asked = SyncCell {
+            lrps: vec![held("p", 1, "p1"), held("q", 0, "mine"), held("gone", 0, "g")],
+            tasks: vec![HeldTask {
+                task_guid: TaskGuid::new("t").unwrap(),
+                state: ContainerState::Running,
+            }],
+            own: OwnRecords::None,
+        };
+        let told = sync(board.records(), &cell("a"), &asked);
+        assert_eq!((told.answered_lrps, told.answered_tasks), (3, 1));
+        let at = |process: &'static str| {
+            told.lrps.iter().filter(move |it| it.process_guid.as_str() == process)
+        };
+        assert_eq!(at("p").count(), 2, "the evacuating and the ordinary one");
+        assert!(at("p").any(|it| it.state == RecordState::Unclaimed));
+        assert!(
+            matches!(&at("q").next().unwrap().state, RecordState::Claimed(on) if on.cell_id == cell("b"))
+        );
+        assert_eq!((at("gone").count(), told.tasks.len(), told.processes.len()), (0, 1, 2));
+        let own = SyncCell { lrps: vec![], tasks: vec![], own: OwnRecords::After(0) };
+        let told = sync(board.records(), &cell("a"), &own);
+        assert_eq!((told.lrps.len(), told.tasks.len(), told.more), (3, 1, OwnRecords::None));
+        assert!(told.lrps.iter().all(|it| it.reported.is_some()));
+        assert_eq!(differences(board.records(), &cell("a"), &asked), 2);
+    }
+
+    #[test]
+    fn pages_of_a_sync_hold_everything_once() {
+        // 4 KB for each record: some 250 fit into a page.
+        let board = board(600, 1, 4_000);
+        let mut asked = SyncCell {
+            lrps: (0..600).map(|index| held("p", index, "x")).collect(),
+            tasks: vec![],
+            own: OwnRecords::After(0),
+        };
+        let (mut answered, mut own, mut pages) = (0, 0, 0);
+        while !asked.lrps.is_empty() || asked.own != OwnRecords::None {
+            let told = sync(board.records(), &cell("a"), &asked);
+            assert!(size(&told) < 2 * SYNC_BYTES, "{} bytes", size(&told));
+            asked.lrps.drain(..told.answered_lrps as usize);
+            answered += told.answered_lrps;
+            own += told.lrps.len() - told.answered_lrps as usize + told.tasks.len();
+            asked.own = told.more;
+            pages += 1;
+        }
+        assert_eq!((answered, own), (600, 601), "600 instances and a task name the cell");
+        assert!(pages >= 5, "{pages} pages");
+    }
+}

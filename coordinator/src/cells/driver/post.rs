@@ -3,6 +3,7 @@
 //! The auction's thread, the main loop and an operator put orders in; none of them waits.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 struct Address {
     member: MemberId,
+    /// Which of all addresses: what comes of a message to one that was closed is not told to the next.
+    number: u64,
     queue: Queue,
 }
 
@@ -38,6 +41,7 @@ pub(super) struct Post {
     answer_within: Duration,
     tally: Arc<Tally>,
     addresses: Mutex<BTreeMap<CellId, Address>>,
+    opened: AtomicU64,
     /// What the auction is to hear: bounded, and waited for.
     heard: mpsc::Sender<Input>,
 }
@@ -51,7 +55,8 @@ impl Post {
         heard: mpsc::Sender<Input>,
     ) -> Arc<Self> {
         let (runtime, addresses) = (Handle::current(), Mutex::default());
-        Arc::new(Post { mesh, runtime, time, answer_within, tally, addresses, heard })
+        let opened = AtomicU64::new(0);
+        Arc::new(Post { mesh, runtime, time, answer_within, tally, addresses, opened, heard })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<CellId, Address>> {
@@ -62,11 +67,11 @@ impl Post {
     /// syncs when it comes.
     pub(super) fn open(&self, cell: &CellId, member: MemberId) {
         let mut addresses = self.lock();
-        let at = addresses
-            .entry(cell.clone())
-            .or_insert_with(|| Address { member, queue: Queue::default() });
-        at.member = member;
-        self.tally.orders_lost.add(at.queue.clear());
+        let number = self.opened.fetch_add(1, Ordering::Relaxed);
+        let address = Address { member, number, queue: Queue::default() };
+        if let Some(before) = addresses.insert(cell.clone(), address) {
+            self.tally.orders_lost.add(before.queue.len());
+        }
     }
 
     /// The cell is gone.
@@ -133,22 +138,31 @@ impl Post {
 
     fn begin(self: &Arc<Self>, cell: &CellId, address: &mut Address) {
         if let Some(message) = address.queue.next(self.time.now()) {
-            let (post, cell, member) = (Arc::clone(self), cell.clone(), address.member);
-            self.runtime.spawn(async move { post.send(cell, member, message).await });
+            let (post, cell) = (Arc::clone(self), cell.clone());
+            let (member, number) = (address.member, address.number);
+            self.runtime.spawn(async move { post.send(cell, member, number, message).await });
         }
     }
 
     /// Sends messages to a cell until none waits.
-    async fn send(self: Arc<Self>, cell: CellId, mut member: MemberId, mut message: CellOrders) {
+    async fn send(
+        self: Arc<Self>,
+        cell: CellId,
+        member: MemberId,
+        number: u64,
+        mut message: CellOrders,
+    ) {
         loop {
             let rest = trim(&cell, &mut message);
             let answer = self.mesh.ask(member, &message, self.answer_within).await;
-            let mut inputs = match answer {
-                Ok(reply) if reply.answers.len() == message.orders.len() => {
-                    self.answered(&cell, &message, &reply.answers)
-                }
-                Ok(_) => self.failed(&cell, &message, Known::Nothing, "other answers than orders"),
-                Err(error) => self.failed(&cell, &message, known(&error), &error.to_string()),
+            let answer = match answer {
+                Ok(reply) if reply.answers.len() == message.orders.len() => Ok(reply.answers),
+                Ok(_) => Err(AskError::BadReply("other answers than orders".to_owned())),
+                Err(error) => Err(error),
+            };
+            let mut inputs = match &answer {
+                Ok(answers) => self.answered(&cell, &message, answers),
+                Err(error) => self.failed(&cell, &message, error),
             };
             if let (Some(rest), Some(Input::Answered(_, _, back))) = (rest, inputs.first_mut()) {
                 back.lrps.extend(rest.lrps);
@@ -158,10 +172,16 @@ impl Post {
                 // The loop is gone: so is the auction.
                 let _ended = self.heard.send(input).await;
             }
+            let now = self.time.now();
             let mut addresses = self.lock();
-            let Some(address) = addresses.get_mut(&cell) else { return };
-            let Some(next) = address.queue.next(self.time.now()) else { return };
-            (member, message) = (address.member, next);
+            let address = addresses.get_mut(&cell).filter(|it| it.number == number);
+            let Some(address) = address else { return };
+            match answer {
+                Ok(_) => address.queue.done(),
+                Err(_) => address.queue.failed(&message, now + PAUSE),
+            }
+            let Some(next) = address.queue.next(now) else { return };
+            message = next;
         }
     }
 
@@ -183,25 +203,14 @@ impl Post {
                 inputs.push(Input::Answered(cell.clone(), batch.number, back));
             }
         }
-        if let Some(address) = self.lock().get_mut(cell) {
-            address.queue.done();
-        }
         inputs
     }
 
-    fn failed(
-        &self,
-        cell: &CellId,
-        message: &CellOrders,
-        known: Known,
-        reason: &str,
-    ) -> Vec<Input> {
+    fn failed(&self, cell: &CellId, message: &CellOrders, error: &AskError) -> Vec<Input> {
         self.tally.messages_failed.add(1);
         self.tally.orders_lost.add(message.orders.len());
-        warn!(cell = cell.as_str(), orders = message.orders.len(), reason, "orders are lost");
-        if let Some(address) = self.lock().get_mut(cell) {
-            address.queue.failed(message, self.time.now() + PAUSE);
-        }
+        warn!(cell = cell.as_str(), orders = message.orders.len(), %error, "orders are lost");
+        let known = known(error);
         let batches = message.orders.iter().filter_map(|order| match order {
             CellOrder::Work(batch) => Some(batch),
             _ => None,
