@@ -84,7 +84,16 @@ fn the_older_stream_tells_one_instance_for_each_index() {
             Event::GroupCreated(new) => Some(format!("created {}", word(new))),
             Event::GroupChanged(old, new) => Some(format!("{} -> {}", word(old), word(new))),
             Event::GroupRemoved(old) => Some(format!("removed {}", word(old))),
-            _ => None,
+            Event::DesiredLrpCreated(_)
+            | Event::DesiredLrpChanged(..)
+            | Event::DesiredLrpRemoved(_)
+            | Event::InstanceCreated(_)
+            | Event::InstanceChanged(..)
+            | Event::InstanceRemoved(_)
+            | Event::Crashed(_)
+            | Event::TaskCreated(_)
+            | Event::TaskChanged(..)
+            | Event::TaskRemoved(_) => None,
         };
         outcome.events.iter().filter_map(group).collect()
     };

@@ -301,10 +301,9 @@ fn a_crash_is_reported_as_ever() {
     let holder = rolling.holder("id2", 0);
     let crash = CellRequest::CrashLrp(key_of("id2", 0), holder.clone(), "exit 1".into());
     let outcome = rolling.stage.does(cell_says(crash));
-    let told = outcome.events.iter().find_map(|event| match event {
-        Event::Crashed(crash) => Some(crash.clone()),
-        _ => None,
-    });
+    let mut told = outcome.events.iter();
+    let told =
+        told.find_map(|it| if let Event::Crashed(it) = it { Some(it.clone()) } else { None });
     let told = told.expect("the crash is told");
     assert_eq!((told.key, told.instance, told.crash_count), (key_of("id2", 0), holder, 1));
 }
