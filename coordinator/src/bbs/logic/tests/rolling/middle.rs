@@ -239,3 +239,20 @@ fn definitions_in_use_have_a_limit() {
     }
     assert_eq!(refused, "definitions: has 33 entries in use, the limit is 32");
 }
+
+#[test]
+fn the_old_one_stays_until_traffic_may_be_sent_to_the_new_one() {
+    let mut rolling = Rolling::deployed(2);
+    rolling.does(to("id2"));
+    let holder = rolling.holder("id2", 0);
+    let ready = |routable| {
+        let running = Running { routable, ..(*running()).clone() };
+        cell_says(CellRequest::StartLrp(key_of("id2", 0), holder.clone(), Arc::new(running)))
+    };
+    assert_eq!(rolling.does(ready(false)), [""; 0]);
+    rolling.tells("id1 id2: id2 active, id2 healthy, from id1");
+    rolling.shows(["id1 RUNNING, id2 RUNNING", "id1 RUNNING"]);
+    let process = rolling.stage.board.records.process(&process()).unwrap();
+    assert_eq!(process.resolved()[0].definition_id, id("id1"), "the one that serves is shown");
+    assert_eq!(rolling.does(ready(true)), ["stop id1/0", "start id2/1"]);
+}
