@@ -8,6 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use volvox_protocol::actual_lrp::ActualLrp;
+use volvox_protocol::deployment::{LrpDeploymentDefinition, LrpDeploymentUpdate};
 use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
 use volvox_protocol::task::{Task, TaskDefinition};
 use volvox_protocol::validate::{Valid, Validate};
@@ -34,6 +35,8 @@ fn judge<T: DeserializeOwned + Serialize + PartialEq + Debug + Validate>(bytes: 
 fuzz_target!(|bytes: &[u8]| {
     judge::<DesiredLrp>(bytes);
     judge::<DesiredLrpUpdate>(bytes);
+    judge::<LrpDeploymentDefinition>(bytes);
+    judge::<LrpDeploymentUpdate>(bytes);
     judge::<TaskDefinition>(bytes);
     again::<Task>(bytes);
     again::<ActualLrp>(bytes);

@@ -135,6 +135,12 @@ impl LrpDeployment {
         }
     }
 
+    /// The same deployment without what it was made from before: that may be much to show.
+    #[must_use]
+    pub fn without_history(&self) -> Self {
+        LrpDeployment { history: History::default(), ..self.clone() }
+    }
+
     /// How its updates go.
     pub fn policy(&self) -> RolloutPolicy {
         self.rollout.as_deref().copied().unwrap_or_default()

@@ -91,6 +91,67 @@ impl Event {
     }
 }
 
+/// A change of what is desired, as readers of deployments are told it: with all definitions in use
+/// and how far an update has come, but without the history. Older streams have the projection.
+#[derive(Debug, Clone, Copy)]
+pub enum DeploymentEvent<'a> {
+    /// A deployment was created.
+    Created(&'a LrpDeployment),
+    /// A deployment changed, or its update took a step.
+    Changed(&'a LrpDeployment, &'a LrpDeployment),
+    /// A deployment was deleted.
+    Removed(&'a LrpDeployment),
+}
+
+impl Event {
+    /// The same event for readers of deployments, when it is about one.
+    pub fn deployment(&self) -> Option<DeploymentEvent<'_>> {
+        match self {
+            Event::DesiredLrpCreated(new) => Some(DeploymentEvent::Created(new)),
+            Event::DesiredLrpChanged(old, new) => Some(DeploymentEvent::Changed(old, new)),
+            Event::DesiredLrpRemoved(old) => Some(DeploymentEvent::Removed(old)),
+            Event::InstanceCreated(_)
+            | Event::InstanceChanged(..)
+            | Event::InstanceRemoved(_)
+            | Event::Crashed(_)
+            | Event::GroupCreated(_)
+            | Event::GroupChanged(..)
+            | Event::GroupRemoved(_)
+            | Event::TaskCreated(_)
+            | Event::TaskChanged(..)
+            | Event::TaskRemoved(_) => None,
+        }
+    }
+}
+
+impl DeploymentEvent<'_> {
+    /// The name that the event has on the stream of deployments.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            DeploymentEvent::Created(_) => "lrp_deployment_created",
+            DeploymentEvent::Changed(..) => "lrp_deployment_changed",
+            DeploymentEvent::Removed(_) => "lrp_deployment_removed",
+        }
+    }
+}
+
+impl Serialize for DeploymentEvent<'_> {
+    /// The payload, without the name.
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if !to.is_human_readable() {
+            return Err(S::Error::custom("an event is told in JSON only"));
+        }
+        match self {
+            DeploymentEvent::Created(it) | DeploymentEvent::Removed(it) => {
+                one(to, "lrp_deployment", &it.without_history())
+            }
+            DeploymentEvent::Changed(before, after) => {
+                both(to, &before.without_history(), &after.without_history())
+            }
+        }
+    }
+}
+
 impl Serialize for Event {
     /// The payload, without the name.
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

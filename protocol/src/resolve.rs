@@ -38,16 +38,18 @@ pub fn groups<'a>(
 }
 
 /// The records of one process, in any order, as one record per index, in the order of the
-/// indices. Among definitions a RUNNING record is preferred, the active definition's before
-/// others; then the active definition's record; then the one of the smallest definition id.
+/// indices. Among definitions the one that serves is preferred: RUNNING and routable, then RUNNING,
+/// then any; among equals the active definition's, then that of the smallest definition id.
 /// Without an active definition, which is a process no longer desired, all are alike.
 pub fn resolved<'a>(
     records: impl IntoIterator<Item = &'a Arc<ActualLrp>>,
     active: Option<&DefinitionId>,
 ) -> Vec<Arc<ActualLrp>> {
     // Smaller is better. Definitions come in their order, so an equal rank does not replace.
-    let rank =
-        |record: &ActualLrp| (!record.state.is_running(), Some(&record.definition_id) != active);
+    let rank = |record: &ActualLrp| {
+        let routable = record.running().is_some_and(|running| running.routable);
+        (!routable, !record.state.is_running(), Some(&record.definition_id) != active)
+    };
     let mut chosen: BTreeMap<u32, Arc<ActualLrp>> = BTreeMap::new();
     for ((_, index), group) in groups(records) {
         let Some(record) = group.resolve() else { continue };

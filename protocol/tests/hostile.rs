@@ -16,7 +16,10 @@ use volvox_protocol::action::Action;
 use volvox_protocol::actual_lrp::ActualLrp;
 use volvox_protocol::cell::{CellInfo, CellLoad};
 use volvox_protocol::definition::LrpDefinition;
-use volvox_protocol::deployment::LrpDeployment;
+use volvox_protocol::deployment::{
+    Definition, LrpDeployment, LrpDeploymentDefinition, LrpDeploymentUpdate, LrpDeploymentsRequest,
+    PastDefinition, Roll, RolloutPolicy,
+};
 use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpSchedulingInfo, DesiredLrpUpdate};
 use volvox_protocol::id::{CellId, DefinitionId, TaskGuid};
 use volvox_protocol::request::{
@@ -24,11 +27,14 @@ use volvox_protocol::request::{
 };
 use volvox_protocol::tag::{Epoch, ModificationTag};
 use volvox_protocol::task::{Task, TaskDefinition};
+use volvox_protocol::time::Timestamp;
 use volvox_protocol::validate::{Valid, Validate};
 use volvox_protocol::wire::{decode_frame, decode_json, encode_frame};
 
 const LRP: &str = include_str!("samples/desired_lrp.json");
 const UPDATE: &str = include_str!("samples/desired_lrp_update.json");
+const DEPLOYMENT: &str = include_str!("samples/lrp_deployment_definition.json");
+const ROLL_OUT: &str = include_str!("samples/lrp_deployment_update.json");
 const TASK: &str = include_str!("samples/task.json");
 const INFO: &str = include_str!("samples/cell_info.json");
 const LOAD: &str = include_str!("samples/cell_load.json");
@@ -75,6 +81,9 @@ fn judge<T: Validate>(value: Option<T>) {
 fn every_json(bytes: &[u8]) {
     judge(json::<DesiredLrp>(bytes));
     judge(json::<DesiredLrpUpdate>(bytes));
+    judge(json::<LrpDeploymentDefinition>(bytes));
+    judge(json::<LrpDeploymentUpdate>(bytes));
+    judge(json::<LrpDeploymentsRequest>(bytes));
     judge(json::<TaskDefinition>(bytes));
     judge(json::<LrpDefinition>(bytes));
     judge(json::<Action>(bytes));
@@ -88,6 +97,8 @@ fn every_json(bytes: &[u8]) {
 fn every_frame(bytes: &[u8]) {
     judge(frame::<DesiredLrp>(bytes));
     judge(frame::<DesiredLrpUpdate>(bytes));
+    judge(frame::<LrpDeploymentDefinition>(bytes));
+    judge(frame::<LrpDeploymentUpdate>(bytes));
     judge(frame::<TaskDefinition>(bytes));
     judge(frame::<LrpDefinition>(bytes));
     judge(frame::<Action>(bytes));
@@ -109,8 +120,22 @@ fn deployment() -> LrpDeployment {
     let lrp: DesiredLrp = decode_json(LRP.as_bytes()).unwrap();
     let definition = LrpDefinition::default();
     let mut deployment = LrpDeployment::promote(lrp, ModificationTag::new(Epoch::from_random(7)));
-    deployment.definitions.insert(DefinitionId::new("v2").unwrap(), &definition);
+    let definition = Definition::new(&definition);
+    let (v0, v2) = (DefinitionId::new("v0").unwrap(), DefinitionId::new("v2").unwrap());
+    let past = PastDefinition {
+        definition_id: v0,
+        definition: definition.packed().clone(),
+        retired_at: Timestamp::from_secs(1),
+    };
+    deployment.history.push(past, 10);
+    deployment.definitions.insert(v2.clone(), definition);
     deployment.healthy_definition_id = Some(deployment.active_definition_id.clone());
+    let mut roll = Roll::rising(Timestamp::from_secs(2), v2);
+    roll.take_up(Timestamp::from_secs(3), 0);
+    roll.take_up(Timestamp::from_secs(3), 1);
+    roll.leave_behind(0);
+    deployment.roll = Some(Box::new(roll));
+    deployment.rollout = Some(Box::new(RolloutPolicy { max_in_flight: 2, ..Default::default() }));
     deployment
 }
 
@@ -274,7 +299,9 @@ proptest! {
 
     #[test]
     fn damaged_json_panics_nowhere(
-        sample in prop::sample::select(vec![LRP, UPDATE, TASK, INFO, LOAD, RUNNING, UNCLAIMED]),
+        sample in prop::sample::select(vec![
+            LRP, UPDATE, DEPLOYMENT, ROLL_OUT, TASK, INFO, LOAD, RUNNING, UNCLAIMED,
+        ]),
         damages in prop::collection::vec(damage(JSON_TOKENS), 1..4),
     ) {
         let mut bytes = sample.as_bytes().to_vec();

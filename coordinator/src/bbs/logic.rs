@@ -19,6 +19,7 @@ mod suspect;
 mod task;
 #[cfg(test)]
 mod tests;
+mod told;
 mod turn;
 
 use std::collections::BTreeMap;

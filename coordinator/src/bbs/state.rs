@@ -227,6 +227,11 @@ impl Records {
         self.process(process)?.deployment.as_ref()
     }
 
+    /// What is desired of all processes, in an order that is the same in every run.
+    pub fn deployments(&self) -> impl Iterator<Item = &Arc<LrpDeployment>> {
+        self.processes().filter_map(|(_, process)| process.deployment.as_ref().map(|(_, it)| it))
+    }
+
     /// All instance records.
     pub fn instances(&self) -> impl Iterator<Item = &Arc<ActualLrp>> {
         self.processes().flat_map(|(_, process)| process.instances.iter().map(|slot| &slot.lrp))

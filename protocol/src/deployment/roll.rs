@@ -207,7 +207,7 @@ impl Roll {
     /// Goes past an index that [`Roll::next`] gave and at which there is nothing to do.
     pub fn pass(&mut self, index: u32) {
         self.border = match self.order {
-            RollOrder::Rising => index + 1,
+            RollOrder::Rising => index.saturating_add(1),
             RollOrder::Falling => index,
         };
     }

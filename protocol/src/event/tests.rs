@@ -243,3 +243,35 @@ fn an_event_has_no_binary_form() {
     let event = Event::DesiredLrpCreated(deployment(1));
     assert!(crate::wire::encode_frame(&event).is_err());
 }
+
+#[test]
+fn readers_of_deployments_are_told_of_all_definitions() {
+    use crate::deployment::Roll;
+    use crate::desired_lrp::DesiredLrp;
+    let lrp: DesiredLrp = serde_json::from_value(desired(1)).unwrap();
+    let tag = lrp.modification_tag;
+    let before = Arc::new(LrpDeployment::promote(lrp, tag));
+    let mut after = (*before).clone();
+    let id = crate::id::DefinitionId::new("v0").unwrap();
+    after.roll = Some(Box::new(Roll::rising(Timestamp::from_secs(1), id)));
+    let after = Arc::new(after);
+    let created = Event::DesiredLrpCreated(Arc::clone(&before));
+    let told = created.deployment().unwrap();
+    assert_eq!(told.name(), "lrp_deployment_created");
+    let told = serde_json::to_value(told).unwrap();
+    assert_eq!(told["lrp_deployment"]["definitions"]["v1"]["memory_mb"], json!(64));
+    let changed = Event::DesiredLrpChanged(Arc::clone(&before), Arc::clone(&after));
+    let told = changed.deployment().unwrap();
+    assert_eq!(told.name(), "lrp_deployment_changed");
+    let told = serde_json::to_value(told).unwrap();
+    assert!(told["before"].get("roll").is_none());
+    assert_eq!(told["after"]["roll"]["previous_definition_id"], json!("v0"));
+    // The older streams see the same step by projection.
+    let told = serde_json::to_value(&changed).unwrap();
+    assert!(told["before"].get("previous_definition_id").is_none());
+    assert_eq!(told["after"]["previous_definition_id"], json!("v0"));
+    let removed = Event::DesiredLrpRemoved(after);
+    assert_eq!(removed.deployment().unwrap().name(), "lrp_deployment_removed");
+    let lrp: ActualLrp = serde_json::from_value(claimed()).unwrap();
+    assert!(Event::InstanceCreated(Arc::new(lrp)).deployment().is_none());
+}

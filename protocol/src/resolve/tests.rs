@@ -208,3 +208,20 @@ fn groups_are_one_per_definition_and_index_in_order() {
         assert_eq!(groups(&order), expected);
     }
 }
+
+#[test]
+fn what_traffic_may_be_sent_to_comes_before_what_only_runs() {
+    let with = |text: &str, routable: bool| {
+        let mut json = serde_json::to_value(&*record(text)).unwrap();
+        json["routable"] = routable.into();
+        Arc::new(serde_json::from_value::<ActualLrp>(json).unwrap())
+    };
+    let (old, new) = ("a/0 ORDINARY RUNNING", "b/0 ORDINARY RUNNING");
+    for (old_routable, new_routable, shown) in
+        [(true, false, "a"), (true, true, "b"), (false, true, "b"), (false, false, "b")]
+    {
+        let records = [with(old, old_routable), with(new, new_routable)];
+        let found = resolved(&records, Some(&id("b")));
+        assert_eq!(found[0].definition_id, id(shown), "{old_routable} {new_routable}");
+    }
+}

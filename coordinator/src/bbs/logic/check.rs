@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use volvox_protocol::actual_lrp::{ActualLrp, LrpState, Presence};
-use volvox_protocol::deployment::LrpDeployment;
+use volvox_protocol::deployment::{LrpDeployment, Phase, Roll};
 use volvox_protocol::digest::{Digest, Item};
-use volvox_protocol::limits::INSTANCES;
+use volvox_protocol::limits::{DEFINITIONS, INSTANCES};
 use volvox_protocol::tag::Epoch;
 use volvox_protocol::task::{Task, TaskState};
 use volvox_protocol::time::Timestamp;
@@ -100,6 +100,40 @@ pub fn deployment_faults(deployment: &LrpDeployment) -> Vec<String> {
     if deployment.instances > INSTANCES {
         faults.push(format!("{guid}: {} instances", deployment.instances));
     }
+    if deployment.definitions.len() > DEFINITIONS {
+        faults.push(format!("{guid}: {} definitions", deployment.definitions.len()));
+    }
+    let twice = deployment.definitions.iter().find(|(id, _)| deployment.history.get(id).is_some());
+    if let Some((id, _)) = twice {
+        faults.push(format!("{guid}: definition {id} is in use and in the history"));
+    }
+    if let Some(roll) = &deployment.roll {
+        faults.extend(roll_faults(deployment, roll));
+    }
+    faults
+}
+
+/// What is wrong with an update by itself.
+fn roll_faults(deployment: &LrpDeployment, roll: &Roll) -> Vec<String> {
+    let mut faults = Vec::new();
+    let guid = &deployment.process_guid;
+    let mut must = |holds: bool, what: &str| {
+        if !holds {
+            faults.push(format!("{guid}: the update {what}: {roll:?}"));
+        }
+    };
+    let previous = &roll.previous_definition_id;
+    must(deployment.definitions.get(previous).is_some(), "comes from an unknown definition");
+    must(*previous != deployment.active_definition_id, "goes nowhere");
+    must(roll.border <= deployment.instances, "is beyond its instances");
+    let flights: Vec<u32> = roll.in_flight.iter().map(|flight| flight.index).collect();
+    for indices in [&flights, &roll.stuck] {
+        must(indices.is_sorted_by(|one, other| one < other), "is out of order");
+        must(indices.iter().all(|it| *it < deployment.instances), "is beyond its instances");
+        let ahead = indices.iter().any(|it| roll.phase(*it) == Phase::Ahead);
+        must(!ahead, "waits for what it has not taken up");
+    }
+    must(!flights.iter().any(|it| roll.stuck.contains(it)), "waits for what is stuck");
     faults
 }
 

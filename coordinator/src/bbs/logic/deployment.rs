@@ -190,16 +190,16 @@ impl Turn<'_> {
 
     /// Begins to go to a definition that the deployment has, and gives up what was under way.
     fn begin_roll(&self, after: &mut LrpDeployment, to: DefinitionId) {
-        // The way back from an update that superseded another leads to what is known to run.
-        let previous = match &after.roll {
-            None => after.active_definition_id.clone(),
-            Some(roll) => {
-                let healthy = after.healthy_definition_id.as_ref();
-                let candidates = healthy.into_iter().chain([&roll.previous_definition_id]);
-                let found = candidates.filter(|id| **id != to).next();
-                found.unwrap_or(&after.active_definition_id).clone()
-            }
+        // The way back from an update that superseded another leads to what was last complete.
+        let active = &after.active_definition_id;
+        let (complete, other) = match &after.roll {
+            None => (active, active),
+            Some(roll) => match roll.order {
+                RollOrder::Rising => (&roll.previous_definition_id, active),
+                RollOrder::Falling => (active, &roll.previous_definition_id),
+            },
         };
+        let previous = if *complete == to { other.clone() } else { complete.clone() };
         after.roll = Some(Box::new(Roll::rising(self.now, previous)));
         self.set_active(after, to);
     }

@@ -93,7 +93,7 @@ impl Board {
         for (index, since) in flights.chain(roll.stuck.iter().map(|index| (*index, None))) {
             let new = new_instance(process, deployment, index);
             match (new.map(|lrp| (&lrp.state, lrp.since)), since) {
-                (Some((LrpState::Running(..), runs_since)), _) => {
+                (Some((LrpState::Running(_, running), runs_since)), _) if running.routable => {
                     due(runs_since + policy.min_healthy_time(), Deed::Land);
                 }
                 (Some((LrpState::Crashed, _)), _) if goes_back => {
@@ -137,6 +137,11 @@ fn new_instance<'a>(
 ) -> Option<&'a ActualLrp> {
     let slot = process.find(&deployment.active_definition_id, index, Presence::Ordinary)?;
     (!slot.lrp.stopping).then_some(&*slot.lrp)
+}
+
+/// Whether an instance does what the old one did: it runs, and traffic may be sent to it.
+fn serves(lrp: &ActualLrp) -> bool {
+    lrp.running().is_some_and(|running| running.routable)
 }
 
 /// How many indices have to be done before somebody promotes the update.
@@ -197,7 +202,7 @@ impl Turn<'_> {
             .chain(roll.stuck.iter().copied())
             .filter(|index| {
                 new_instance(process, after, *index).is_some_and(|lrp| {
-                    lrp.state.is_running() && lrp.since + min_healthy_time <= self.now
+                    serves(lrp) && lrp.since + min_healthy_time <= self.now
                 })
             })
             .collect();
@@ -223,18 +228,15 @@ impl Turn<'_> {
 
     fn leave_behind(&self, after: &mut LrpDeployment) {
         let stuck_after = after.policy().stuck_after(self.board.settings.stuck_after);
-        let Some(roll) = &mut after.roll else { return };
         let Some(process) = self.board.records.process(&after.process_guid) else { return };
-        let active = &after.active_definition_id;
-        let runs = |index| {
-            let slot = process.find(active, index, Presence::Ordinary);
-            slot.is_some_and(|slot| slot.lrp.state.is_running() && !slot.lrp.stopping)
-        };
+        let Some(mut roll) = after.roll.take() else { return };
+        let serves = |index| new_instance(process, after, index).is_some_and(serves);
         let late = roll.in_flight.iter().filter(|it| it.since + stuck_after <= self.now);
-        let late: Vec<u32> = late.map(|it| it.index).filter(|index| !runs(*index)).collect();
+        let late: Vec<u32> = late.map(|it| it.index).filter(|index| !serves(*index)).collect();
         for index in late {
             roll.leave_behind(index);
         }
+        after.roll = Some(roll);
     }
 
     /// Takes up as many indices as there is room for. Those at which the new instance runs
@@ -247,7 +249,7 @@ impl Turn<'_> {
         while room(after, &roll) > 0 {
             let Some(index) = roll.next(instances) else { break };
             let new = new_instance(process, after, index);
-            if is_proven && new.is_some_and(|lrp| lrp.state.is_running()) {
+            if is_proven && new.is_some_and(serves) {
                 roll.pass(index);
                 roll.progressed_at = self.now;
             } else {

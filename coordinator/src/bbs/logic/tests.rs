@@ -7,6 +7,7 @@ mod desired;
 mod domain;
 mod evacuate;
 mod properties;
+mod rolling;
 mod suspect;
 mod task;
 mod transition;

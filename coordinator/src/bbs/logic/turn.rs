@@ -23,13 +23,15 @@ pub(super) struct Turn<'a> {
     pub(super) now: Timestamp,
     first_row: RowId,
     random: SplitMix,
-    changes: Vec<Change>,
-    events: Vec<Event>,
+    pub(super) changes: Vec<Change>,
+    pub(super) events: Vec<Event>,
     effects: Vec<Effect>,
     starts: Vec<LrpStart>,
     task_starts: Vec<TaskStart>,
     /// An update is under way, or was taken further.
     pub(super) rolled: bool,
+    /// A record changed of a process that has records of several definitions.
+    mixed: bool,
 }
 
 impl<'a> Turn<'a> {
@@ -45,12 +47,16 @@ impl<'a> Turn<'a> {
             starts: Vec::new(),
             task_starts: Vec::new(),
             rolled: false,
+            mixed: false,
         }
     }
 
     pub(super) fn finish(mut self, reply: Reply) -> Outcome {
         if self.rolled {
             self.mend_starts();
+        }
+        if self.mixed {
+            self.resolve_groups();
         }
         if !self.starts.is_empty() || !self.task_starts.is_empty() {
             let request = Effect::RequestAuction(self.starts, self.task_starts);
@@ -84,7 +90,13 @@ impl<'a> Turn<'a> {
     }
 
     pub(super) fn put(&mut self, change: Change) {
+        if let Change::Actual(_, Some(before), _) = &change {
+            self.mixed = self.mixed || self.is_mixed(&before.process_guid);
+        }
         self.board.put(self.now, &change);
+        if let Change::Actual(_, None, Some(new)) = &change {
+            self.mixed = self.mixed || self.is_mixed(&new.process_guid);
+        }
         self.changes.push(change);
     }
 

@@ -96,9 +96,19 @@ fn seeds_that_failed_before_hold() {
 
 #[test]
 fn the_sequences_reach_what_they_are_about() {
+    reach(0).is_complete(&seen::COMMANDS, &seen::SITUATIONS);
+}
+
+#[test]
+fn the_random_rolls_reach_what_they_are_about() {
+    reach(rolls::ROLLS).is_complete(&seen::ROLL_COMMANDS, &seen::ROLL_SITUATIONS);
+}
+
+/// What two thousand sequences meet.
+fn reach(from: u64) -> seen::Seen {
     let cast = Cast::new();
     let mut seen = seen::Seen::default();
-    for seed in 0..2_000 {
+    for seed in from..from + 2_000 {
         let mut random = Random(seed);
         let mut watch = Watch::new(play::settings(seed));
         for _ in 0..random.below(2 * STEPS) + 1 {
@@ -109,7 +119,7 @@ fn the_sequences_reach_what_they_are_about() {
             seen.look(&before, &told, verdict.as_ref(), &watch.board);
         }
     }
-    seen.is_complete();
+    seen
 }
 
 /// One test for each share of the seeds.

@@ -1,16 +1,20 @@
 //! Whether the random sequences reach what they are about: a property that is never tried holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use volvox_protocol::deployment::{Pause, Phase, Roll};
+use volvox_protocol::id::DefinitionId;
 
 use super::super::*;
 use super::play::{Step, What};
+use crate::bbs::state::Process;
 
 /// How often something came about.
 #[derive(Default)]
 pub(super) struct Seen(BTreeMap<String, u64>);
 
 /// Commands that some sequences must see accepted and, but for those marked with a star, refused.
-const COMMANDS: [&str; 29] = [
+pub(super) const COMMANDS: [&str; 29] = [
     "*UpsertDomain",
     "DesireLrp",
     "UpdateDesiredLrp",
@@ -43,7 +47,7 @@ const COMMANDS: [&str; 29] = [
 ];
 
 /// What must be met somewhere.
-const SITUATIONS: [&str; 19] = [
+pub(super) const SITUATIONS: [&str; 19] = [
     "suspect CLAIMED",
     "suspect RUNNING",
     "suspect promoted",
@@ -63,6 +67,48 @@ const SITUATIONS: [&str; 19] = [
     "update asked",
     "task cancelled on its cell",
     "called back",
+];
+
+/// Commands that some random rolls must see, as above.
+pub(super) const ROLL_COMMANDS: [&str; 12] = [
+    "CreateDeployment",
+    "UpdateDeployment",
+    "UpdateDesiredLrp",
+    "ActivateDefinition",
+    "DeleteDeployment",
+    "CancelUpdate",
+    "Rollback",
+    "PromoteUpdate",
+    "PauseUpdate",
+    "ResumeUpdate",
+    "RetireLrp",
+    "StartLrp",
+];
+
+/// What must be met somewhere in the random rolls.
+pub(super) const ROLL_SITUATIONS: [&str; 22] = [
+    "begun",
+    "superseded",
+    "cancelled",
+    "went back by itself",
+    "taken up",
+    "landed",
+    "healthy",
+    "left behind",
+    "landed after all",
+    "awaits promotion",
+    "paused",
+    "stalled",
+    "finished",
+    "pruned",
+    "back from the history",
+    "forgotten",
+    "scaled in the middle",
+    "three definitions at an index",
+    "suspect and another definition",
+    "evacuating and another definition",
+    "stop asked by convergence",
+    "stand-in gone because another definition runs",
 ];
 
 impl Seen {
@@ -90,6 +136,18 @@ impl Seen {
         let Some(outcome) = outcome else { return };
         let converged = matches!(outcome.reply, Reply::Converged(_));
         for change in &outcome.changes {
+            if let Change::Deployment(_, Some(old), Some(new)) = change {
+                self.look_at_deployment(old, new);
+            }
+            if let Change::Actual(_, Some(old), None) = change
+                && converged
+                && old.presence != Presence::Ordinary
+                && let Some(process) = after.records.process(&old.process_guid)
+                && process.is_served(old.index)
+                && process.find(&old.definition_id, old.index, Presence::Ordinary).is_none()
+            {
+                self.note("stand-in gone because another definition runs");
+            }
             if let Change::Actual(_, old, new) = change {
                 self.look_at_record(converged, old.as_deref(), new.as_deref());
             }
@@ -121,10 +179,82 @@ impl Seen {
             }
         }
         for (_, process) in after.records.processes() {
+            self.look_at_indices(process);
             let all = process.instances();
             let full = |at: &[_]| at.len() == 3;
             if all.iter().any(|it| full(process.at(&it.lrp.definition_id, it.lrp.index))) {
                 self.note("three records at an index");
+            }
+        }
+    }
+
+    fn look_at_deployment(&mut self, old: &LrpDeployment, new: &LrpDeployment) {
+        let back = |roll: &Roll| !roll.reason.is_empty();
+        match (&old.roll, &new.roll) {
+            (None, Some(_)) => self.note("begun"),
+            (Some(_), None) => self.note("finished"),
+            (Some(_), Some(roll)) if old.active_definition_id != new.active_definition_id => {
+                self.note(match &*roll.reason {
+                    "" => "superseded",
+                    "cancelled" => "cancelled",
+                    _ => "went back by itself",
+                });
+            }
+            (Some(one), Some(other)) if !back(one) => self.look_at_roll(one, other),
+            (_, _) => {}
+        }
+        if new.definitions.len() < old.definitions.len() {
+            self.note("pruned");
+        }
+        let known = |id: &DefinitionId| new.history.get(id).is_some();
+        for past in old.history.iter().filter(|past| !known(&past.definition_id)) {
+            let back = new.definitions.get(&past.definition_id).is_some();
+            self.note(if back { "back from the history" } else { "forgotten" });
+        }
+        if new.roll.is_some() && old.healthy_definition_id != new.healthy_definition_id {
+            self.note("healthy");
+        }
+        if new.roll.is_some() && old.roll.is_some() && old.instances != new.instances {
+            self.note("scaled in the middle");
+        }
+    }
+
+    fn look_at_roll(&mut self, old: &Roll, new: &Roll) {
+        let flies = |roll: &Roll, index| roll.flight(index).is_some();
+        if new.in_flight.iter().any(|flight| !flies(old, flight.index)) {
+            self.note("taken up");
+        }
+        if old.in_flight.iter().any(|it| new.phase(it.index) == Phase::Done) {
+            self.note("landed");
+        }
+        if new.stuck.iter().any(|index| !old.stuck.contains(index)) {
+            self.note("left behind");
+        }
+        if old.stuck.iter().any(|index| new.phase(*index) == Phase::Done) {
+            self.note("landed after all");
+        }
+        match new.pause.filter(|_| old.pause.is_none()) {
+            Some(Pause::Canary) => self.note("awaits promotion"),
+            Some(Pause::Asked) => self.note("paused"),
+            Some(Pause::Stalled) => self.note("stalled"),
+            None => {}
+        }
+    }
+
+    fn look_at_indices(&mut self, process: &Process) {
+        let mut here: BTreeMap<u32, BTreeSet<&DefinitionId>> = BTreeMap::new();
+        for slot in process.instances() {
+            here.entry(slot.lrp.index).or_default().insert(&slot.lrp.definition_id);
+        }
+        for slot in process.instances() {
+            let count = here.get(&slot.lrp.index).map_or(0, BTreeSet::len);
+            match slot.lrp.presence {
+                Presence::Suspect if count > 1 => self.note("suspect and another definition"),
+                Presence::Evacuating if count > 1 => self.note("evacuating and another definition"),
+                Presence::Ordinary | Presence::Suspect | Presence::Evacuating => {}
+            }
+            if count > 2 {
+                self.note("three definitions at an index");
             }
         }
     }
@@ -163,9 +293,9 @@ impl Seen {
     }
 
     /// Says what was never met.
-    pub(super) fn is_complete(&self) {
-        let mut wanted: Vec<String> = SITUATIONS.map(str::to_owned).to_vec();
-        for name in COMMANDS {
+    pub(super) fn is_complete(&self, commands: &[&str], situations: &[&str]) {
+        let mut wanted: Vec<String> = situations.iter().map(|it| (*it).to_owned()).collect();
+        for name in commands {
             wanted.push(format!("{} accepted", name.trim_start_matches('*')));
             if !name.starts_with('*') {
                 wanted.push(format!("{name} refused"));

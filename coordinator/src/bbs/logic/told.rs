@@ -1,0 +1,179 @@
+//! What the older stream is told while an update rolls. Its readers know nothing of definitions:
+//! they keep one record for each index, and it must be the one that serves.
+//!
+//! Group events are emitted by whoever changes a record, as the tables tell, for the definition of
+//! that record. Where an index has records of more than one definition, a reader without
+//! definitions would take the new instance for the old one. There the events of the turn are
+//! replaced by one: what such a reader saw before the turn, and what it sees after.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use volvox_protocol::actual_lrp::{ActualLrp, LrpGroup, Presence};
+use volvox_protocol::event::Event;
+use volvox_protocol::id::{DefinitionId, ProcessGuid};
+use volvox_protocol::resolve::resolved;
+
+use super::turn::{Turn, group_of};
+use crate::bbs::command::Change;
+
+type Place = (ProcessGuid, u32);
+type Key = (DefinitionId, Presence);
+type Here = BTreeMap<Key, Arc<ActualLrp>>;
+
+impl Turn<'_> {
+    /// Whether a process has records of more than one definition.
+    pub(super) fn is_mixed(&self, process: &ProcessGuid) -> bool {
+        let slots = self.board.records.process(process).map(|process| process.instances());
+        // They are in the order of their definitions.
+        slots.is_some_and(|slots| match (slots.first(), slots.last()) {
+            (Some(first), Some(last)) => first.lrp.definition_id != last.lrp.definition_id,
+            (_, _) => false,
+        })
+    }
+
+    /// Tells the readers of groups one instance for each index.
+    pub(super) fn resolve_groups(&mut self) {
+        let mut places: BTreeSet<Place> = self.events.iter().filter_map(place).collect();
+        places.extend(self.places_of_another_active());
+        let mut mended: BTreeMap<Place, Option<Event>> = BTreeMap::new();
+        for place in places {
+            let (before, after) = self.around(&place);
+            let ids: BTreeSet<&DefinitionId> =
+                before.keys().chain(after.keys()).map(|(id, _)| id).collect();
+            if ids.len() > 1 {
+                let old = resolved(before.values(), self.active_before(&place.0).as_ref());
+                let new = resolved(after.values(), self.active_after(&place.0).as_ref());
+                mended.insert(place, step(old.first(), new.first()));
+            }
+        }
+        if mended.is_empty() {
+            return;
+        }
+        let mut events = Vec::with_capacity(self.events.len());
+        for event in std::mem::take(&mut self.events) {
+            match place(&event).and_then(|place| mended.get_mut(&place)) {
+                Some(instead) => events.extend(instead.take()),
+                None => events.push(event),
+            }
+        }
+        events.extend(mended.into_values().flatten());
+        self.events = events;
+    }
+
+    /// The records of an index before the turn and after it.
+    fn around(&self, (process, index): &Place) -> (Here, Here) {
+        let changes = self.changes.iter().rev().filter_map(|change| match change {
+            Change::Actual(_, before, after) => {
+                let lrp = before.as_ref().or(after.as_ref())?;
+                let here = lrp.index == *index && lrp.process_guid == *process;
+                here.then_some((before.as_ref(), after.as_ref()))
+            }
+            Change::Domain(..)
+            | Change::Deployment(..)
+            | Change::Task(..)
+            | Change::Presence(..)
+            | Change::Settled(..)
+            | Change::Asked(..) => None,
+        });
+        let changes: Vec<_> = changes.collect();
+        let known = self.board.records.process(process);
+        let deployment = known.and_then(|known| known.deployment.as_ref()).map(|(_, it)| it);
+        let desired = deployment.into_iter().flat_map(|it| it.definitions.iter().map(|(id, _)| id));
+        let told = changes.iter().flat_map(|(before, after)| [*before, *after]).flatten();
+        let ids: BTreeSet<&DefinitionId> =
+            desired.chain(told.map(|it| &it.definition_id)).collect();
+        let slots = ids.into_iter().flat_map(|id| known.map_or(&[][..], |it| it.at(id, *index)));
+        let after: Here = slots.map(|slot| (key_of(&slot.lrp), Arc::clone(&slot.lrp))).collect();
+        let mut before = after.clone();
+        for (old, new) in changes {
+            if let Some(new) = new {
+                before.remove(&key_of(new));
+            }
+            if let Some(old) = old {
+                before.insert(key_of(old), Arc::clone(old));
+            }
+        }
+        (before, after)
+    }
+
+    fn active_after(&self, process: &ProcessGuid) -> Option<DefinitionId> {
+        let known = self.board.records.deployment(process);
+        known.map(|(_, deployment)| deployment.active_definition_id.clone())
+    }
+
+    fn active_before(&self, process: &ProcessGuid) -> Option<DefinitionId> {
+        let first = self.changes.iter().find_map(|change| match change {
+            Change::Deployment(_, before, after) => {
+                let known = before.as_ref().or(after.as_ref())?;
+                (known.process_guid == *process).then_some(before)
+            }
+            Change::Domain(..)
+            | Change::Actual(..)
+            | Change::Task(..)
+            | Change::Presence(..)
+            | Change::Settled(..)
+            | Change::Asked(..) => None,
+        });
+        match first {
+            Some(before) => before.as_ref().map(|it| it.active_definition_id.clone()),
+            None => self.active_after(process),
+        }
+    }
+
+    /// Where another record may be shown because another definition has become the active one.
+    fn places_of_another_active(&self) -> BTreeSet<Place> {
+        let mut places = BTreeSet::new();
+        for change in &self.changes {
+            if let Change::Deployment(_, Some(before), Some(after)) = change
+                && before.active_definition_id != after.active_definition_id
+                && let Some(process) = self.board.records.process(&after.process_guid)
+            {
+                let indices = process.instances().iter().map(|slot| slot.lrp.index);
+                places.extend(indices.map(|index| (after.process_guid.clone(), index)));
+            }
+        }
+        places
+    }
+}
+
+/// The index that a group event is about.
+fn place(event: &Event) -> Option<Place> {
+    let group = match event {
+        Event::GroupCreated(group) | Event::GroupRemoved(group) | Event::GroupChanged(_, group) => {
+            group
+        }
+        Event::DesiredLrpCreated(_)
+        | Event::DesiredLrpChanged(..)
+        | Event::DesiredLrpRemoved(_)
+        | Event::InstanceCreated(_)
+        | Event::InstanceChanged(..)
+        | Event::InstanceRemoved(_)
+        | Event::Crashed(_)
+        | Event::TaskCreated(_)
+        | Event::TaskChanged(..)
+        | Event::TaskRemoved(_) => return None,
+    };
+    let LrpGroup { instance, evacuating } = group;
+    let lrp = instance.as_ref().or(evacuating.as_ref())?;
+    Some((lrp.process_guid.clone(), lrp.index))
+}
+
+fn key_of(lrp: &ActualLrp) -> Key {
+    (lrp.definition_id.clone(), lrp.presence)
+}
+
+/// From what a reader saw to what it sees. An order to stop is nothing to it.
+fn step(old: Option<&Arc<ActualLrp>>, new: Option<&Arc<ActualLrp>>) -> Option<Event> {
+    match (old, new) {
+        (None, None) => None,
+        (None, Some(new)) => Some(Event::GroupCreated(group_of(new))),
+        (Some(old), None) => Some(Event::GroupRemoved(group_of(old))),
+        (Some(old), Some(new)) => {
+            let same = old.state == new.state
+                && old.definition_id == new.definition_id
+                && old.presence == new.presence;
+            (!same).then(|| Event::GroupChanged(group_of(old), group_of(new)))
+        }
+    }
+}
