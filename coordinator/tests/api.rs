@@ -1,5 +1,6 @@
 //! The HTTP API from outside: a whole coordinator in this process, real sockets, a client that holds
 //! every answer against the OpenAPI document.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[path = "api/access.rs"]
 mod access;

@@ -1,4 +1,5 @@
 //! The program itself: started, asked, killed, started again; and what it says to bad input.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
@@ -225,6 +226,40 @@ fn sigterm_finishes_what_is_under_way_and_ends_well() {
     assert!(!folder.path().join("data/api.sock").exists(), "nothing is left behind");
     let running = start(&config);
     assert_eq!(listed(&running), ["p"]);
+}
+
+#[test]
+fn systemd_is_told_of_readiness_health_and_the_end() {
+    use std::os::unix::net::UnixDatagram;
+    let folder = tempfile::tempdir().unwrap();
+    let config = configure(folder.path(), "");
+    let socket = folder.path().join("notify");
+    let notified = UnixDatagram::bind(&socket).unwrap();
+    notified.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut child = Command::new(PROGRAM)
+        .args(["run", "--config"])
+        .arg(&config)
+        .env("NOTIFY_SOCKET", &socket)
+        .env("WATCHDOG_USEC", "300000")
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let next = || {
+        let mut text = [0; 256];
+        let length = notified.recv(&mut text).unwrap();
+        String::from_utf8(text[..length].to_vec()).unwrap()
+    };
+    assert_eq!(next().trim(), "READY=1");
+    assert_eq!(next().trim(), "WATCHDOG=1");
+    assert_eq!(next().trim(), "WATCHDOG=1");
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let mut told = next();
+    while told.trim() == "WATCHDOG=1" {
+        told = next();
+    }
+    assert_eq!(told.trim(), "STOPPING=1");
+    assert!(child.wait().unwrap().success());
 }
 
 /// The program with these words, ended.

@@ -8,6 +8,10 @@ use libfuzzer_sys::fuzz_target;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use volvox_protocol::actual_lrp::ActualLrp;
+use volvox_protocol::api::{
+    ActualLrpsRequest, DesireLrpRequest, DesireTaskRequest, DesiredLrpsRequest, JoinTokenRequest,
+    RetireActualLrpRequest, UpdateDesiredLrpRequest, UpsertDomainRequest,
+};
 use volvox_protocol::deployment::{LrpDeploymentDefinition, LrpDeploymentUpdate};
 use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
 use volvox_protocol::task::{Task, TaskDefinition};
@@ -40,4 +44,12 @@ fuzz_target!(|bytes: &[u8]| {
     judge::<TaskDefinition>(bytes);
     again::<Task>(bytes);
     again::<ActualLrp>(bytes);
+    again::<ActualLrpsRequest>(bytes);
+    again::<DesireLrpRequest>(bytes);
+    again::<DesireTaskRequest>(bytes);
+    again::<DesiredLrpsRequest>(bytes);
+    again::<JoinTokenRequest>(bytes);
+    again::<RetireActualLrpRequest>(bytes);
+    again::<UpdateDesiredLrpRequest>(bytes);
+    again::<UpsertDomainRequest>(bytes);
 });

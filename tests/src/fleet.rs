@@ -153,7 +153,7 @@ struct Ask {
 }
 
 impl Outlet for Ask {
-    fn tell(&mut self, events: Vec<Event>) {
+    fn tell(&mut self, _: u64, events: Vec<Event>) {
         self.came_up.hear(&events);
         drop(self.brake.lock().unwrap_or_else(PoisonError::into_inner));
     }

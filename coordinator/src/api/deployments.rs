@@ -23,47 +23,58 @@ use crate::bbs::command::Command;
 pub(super) fn routes() -> Vec<Route> {
     let mut all = reading();
     all.extend(changing());
-    let orders: [(&str, &str, &str, fn(ProcessGuidRequest) -> Command); 5] = [
-        (
+    let process = |request: &ProcessGuidRequest| request.process_guid.to_string();
+    all.extend([
+        route::order::<ProcessGuidRequest>(
             "/v1/lrp_deployment/delete",
             "DeleteLRPDeployment",
             "Stops every instance and forgets the deployment.",
+            process,
             |request| Command::DeleteDeployment(request.process_guid),
         ),
-        (
+        route::order::<ProcessGuidRequest>(
             "/v1/desired_lrp/cancel_update",
             "CancelUpdateDesiredLRP",
             "Takes an update back: every instance returns to the definition before it.",
+            process,
             |request| Command::CancelUpdate(request.process_guid),
         ),
-        (
+        route::order::<ProcessGuidRequest>(
             "/v1/lrp_deployment/promote",
             "PromoteLRPDeployment",
             "The canaries are good: lets the update go on.",
+            process,
             |request| Command::PromoteUpdate(request.process_guid),
         ),
-        (
+        route::order::<ProcessGuidRequest>(
             "/v1/lrp_deployment/pause",
             "PauseLRPDeployment",
             "Has an update take up no more indices.",
+            process,
             |request| Command::PauseUpdate(request.process_guid),
         ),
-        (
+        route::order::<ProcessGuidRequest>(
             "/v1/lrp_deployment/resume",
             "ResumeLRPDeployment",
             "Lets an update go on that was paused or has stalled.",
+            process,
             |request| Command::ResumeUpdate(request.process_guid),
         ),
-    ];
-    for (path, name, about, command) in orders {
-        all.push(route::change::<ProcessGuidRequest, LifecycleResponse, _>(
-            path,
-            name,
-            about,
-            |request| request.process_guid.to_string(),
-            move |api, request| async move { api.order(command(request)).await },
-        ));
-    }
+        route::order::<ActivateLrpDeploymentDefinitionRequest>(
+            "/v1/lrp_deployment/activate",
+            "ActivateLRPDeploymentDefinition",
+            "Goes to a definition that the deployment has.",
+            |request| format!("{}/{}", request.process_guid, request.definition_id),
+            |request| Command::ActivateDefinition(request.process_guid, request.definition_id),
+        ),
+        route::order::<RollbackDesiredLrpRequest>(
+            "/v1/desired_lrp/rollback",
+            "RollbackDesiredLRP",
+            "Goes back to an earlier definition, from the deployment or from its history.",
+            |request| format!("{}/{}", request.process_guid, request.definition_id),
+            |request| Command::Rollback(request.process_guid, request.definition_id),
+        ),
+    ]);
     all
 }
 
@@ -138,26 +149,6 @@ fn changing() -> Vec<Route> {
                 let update = Valid::new(request.update)
                     .map_err(|invalid| Failure::within("update", invalid))?;
                 api.order(Command::UpdateDeployment(request.process_guid, Box::new(update))).await
-            },
-        ),
-        route::change::<ActivateLrpDeploymentDefinitionRequest, LifecycleResponse, _>(
-            "/v1/lrp_deployment/activate",
-            "ActivateLRPDeploymentDefinition",
-            "Goes to a definition that the deployment has.",
-            |request| format!("{}/{}", request.process_guid, request.definition_id),
-            |api, request| async move {
-                let (process, definition) = (request.process_guid, request.definition_id);
-                api.order(Command::ActivateDefinition(process, definition)).await
-            },
-        ),
-        route::change::<RollbackDesiredLrpRequest, LifecycleResponse, _>(
-            "/v1/desired_lrp/rollback",
-            "RollbackDesiredLRP",
-            "Goes back to an earlier definition, from the deployment or from its history.",
-            |request| format!("{}/{}", request.process_guid, request.definition_id),
-            |api, request| async move {
-                let (process, definition) = (request.process_guid, request.definition_id);
-                api.order(Command::Rollback(process, definition)).await
             },
         ),
     ]

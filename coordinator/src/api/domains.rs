@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use volvox_protocol::api::{
-    DomainsResponse, LifecycleResponse, NoRequest, PingResponse, UpsertDomainRequest,
-};
+use volvox_protocol::api::{DomainsResponse, NoRequest, PingResponse, UpsertDomainRequest};
 
 use super::route::{self, Route};
 use super::state::now;
@@ -31,14 +29,14 @@ pub(super) fn routes() -> Vec<Route> {
                 Ok(DomainsResponse { error: None, domains })
             },
         ),
-        route::change::<UpsertDomainRequest, LifecycleResponse, _>(
+        route::order::<UpsertDomainRequest>(
             "/v1/domains/upsert",
             "UpsertDomain",
             "Says that a domain's desired state is complete and current, for `ttl` seconds.",
             |request| request.domain.to_string(),
-            |api, request| async move {
+            |request| {
                 let ttl = Duration::from_secs(request.ttl.into());
-                api.order(Command::UpsertDomain(request.domain, ttl)).await
+                Command::UpsertDomain(request.domain, ttl)
             },
         ),
     ]

@@ -169,14 +169,12 @@ fn desired() -> Vec<Route> {
                 api.order(Command::UpdateDesiredLrp(request.process_guid, Box::new(update))).await
             },
         ),
-        route::change::<ProcessGuidRequest, LifecycleResponse, _>(
+        route::order::<ProcessGuidRequest>(
             "/v1/desired_lrp/remove",
             "RemoveDesiredLRP",
             "Stops running this.",
             |request| request.process_guid.to_string(),
-            |api, request| async move {
-                api.order(Command::RemoveDesiredLrp(request.process_guid)).await
-            },
+            |request| Command::RemoveDesiredLrp(request.process_guid),
         ),
     ]);
     all

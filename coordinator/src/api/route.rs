@@ -11,6 +11,7 @@ use hyper::{Method, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use volvox_protocol::api::LifecycleResponse;
 use volvox_protocol::schema::{Components, Schema};
 
 use super::Api;
@@ -18,6 +19,7 @@ use super::access::{Caller, Role};
 use super::encoding::Encoding;
 use super::query::Query;
 use super::reply::{Body, Failure, full};
+use crate::bbs::command::Command;
 
 /// One call, checked and read.
 #[derive(Debug)]
@@ -215,6 +217,22 @@ where
             })
         }),
     }
+}
+
+/// A route that has the board do one thing, and has nothing to say but that it is done.
+pub(crate) fn order<Q>(
+    path: &'static str,
+    name: &'static str,
+    about: &'static str,
+    subject: fn(&Q) -> String,
+    command: fn(Q) -> Command,
+) -> Route
+where
+    Q: DeserializeOwned + Schema + Send + 'static,
+{
+    change::<Q, LifecycleResponse, _>(path, name, about, subject, move |api, request| async move {
+        api.order(command(request)).await
+    })
 }
 
 /// A route of the coordinator's own: GET, no request, any answer.

@@ -45,29 +45,30 @@ pub(super) fn routes() -> Vec<Route> {
             |api, _| Ok(CallbacksResponse { error: None, callbacks: api.callbacks.failures() }),
         ),
     ];
-    let orders: [(&str, &str, &str, fn(TaskGuidRequest) -> Command); 3] = [
-        ("/v1/tasks/cancel", "CancelTask", "Do not run this task, or stop it.", |request| {
-            Command::CancelTask(request.task_guid)
-        }),
-        (
+    let task = |request: &TaskGuidRequest| request.task_guid.to_string();
+    all.extend([
+        route::order::<TaskGuidRequest>(
+            "/v1/tasks/cancel",
+            "CancelTask",
+            "Do not run this task, or stop it.",
+            task,
+            |request| Command::CancelTask(request.task_guid),
+        ),
+        route::order::<TaskGuidRequest>(
             "/v1/tasks/resolving",
             "ResolvingTask",
             "Somebody takes it on to tell the consumer that this task has ended.",
+            task,
             |request| Command::ResolvingTask(request.task_guid),
         ),
-        ("/v1/tasks/delete", "DeleteTask", "The consumer knows: forget this task.", |request| {
-            Command::DeleteTask(request.task_guid)
-        }),
-    ];
-    for (path, name, about, command) in orders {
-        all.push(route::change::<TaskGuidRequest, LifecycleResponse, _>(
-            path,
-            name,
-            about,
-            |request| request.task_guid.to_string(),
-            move |api, request| async move { api.order(command(request)).await },
-        ));
-    }
+        route::order::<TaskGuidRequest>(
+            "/v1/tasks/delete",
+            "DeleteTask",
+            "The consumer knows: forget this task.",
+            task,
+            |request| Command::DeleteTask(request.task_guid),
+        ),
+    ]);
     all
 }
 

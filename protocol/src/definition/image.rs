@@ -169,7 +169,6 @@ pub enum DigestAlgorithm {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::definition::LrpDefinition;
 
     #[test]
