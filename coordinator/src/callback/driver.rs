@@ -1,8 +1,5 @@
 //! Calls consumers back.
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,3 +1,5 @@
+//! Tokens, and who has which role.
+
 use super::*;
 
 const NOW: Timestamp = Timestamp::from_secs(1_000);

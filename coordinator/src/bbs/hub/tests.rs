@@ -1,3 +1,5 @@
+//! The hub of events: order, memory, places to go on from.
+
 use std::sync::Arc;
 
 use volvox_protocol::event::{Crash, Event};
