@@ -509,6 +509,30 @@ fn a_new_coordinator_finds_everything_as_it_was() {
 }
 
 #[test]
+fn a_new_coordinator_that_hears_nobody_holds_before_it_replaces() {
+    let Stage { cluster, coordinator, cells } = stage(&Plan::default(), named(&["a", "b", "c"]));
+    let first = Stage { cluster, coordinator, cells };
+    first.desire("p", 6);
+    first.wait_for("p", 6);
+    let before = first.running("p");
+    let Stage { cluster, coordinator, cells } = first;
+    cells.into_values().for_each(FakeCell::kill);
+    coordinator.kill();
+    let coordinator = Coordinator::start(&cluster, &Plan::default()).unwrap();
+    let second = Stage { cluster, coordinator, cells: BTreeMap::new() };
+    let cells = second.coordinator.cells();
+    until(|| cells.holding().is_some(), || "nothing is held".to_owned());
+    assert_eq!(cells.holding().map(|it| (it.cells, it.of)), Some((3, 3)));
+    assert!(!cells.is_settled());
+    assert_eq!(second.running("p"), before);
+    second.coordinator.block_on(cells.release_hold()).unwrap();
+    until(|| second.running("p").is_empty(), || "they are still believed to run".to_owned());
+    until(|| cells.is_settled(), || "not settled".to_owned());
+    // They may still serve: the records are kept beside those of their replacements.
+    assert_eq!(second.coordinator.records().instance_count(), 12);
+}
+
+#[test]
 fn stops_cancels_and_updates_reach_their_cells() {
     let stage = stage(&Plan::default(), named(&["a"]));
     stage.desire("p", 4);

@@ -84,7 +84,7 @@ section!(LimitsSection {
 section!(EventsSection {
     streams: u32 = 4_096,
     memory: u32 = 262_144,
-    memory_mb: u32 = 64,
+    memory_mb: u32 = 256,
     heartbeat_s: u32 = 15,
 });
 section!(AuditSection { file_mb: u32 = 16, files: u32 = 8 });
@@ -131,7 +131,7 @@ section!(ConvergenceSection {
 section!(CallbacksSection {
     at_once: u32 = 64,
     tries: u32 = 3,
-    timeout_s: u32 = 10,
+    timeout_s: u32 = 8,
     pause_ms: u32 = 500,
     trusted: PathBuf = PathBuf::new(),
 });
@@ -262,6 +262,7 @@ fn check(file: File) -> anyhow::Result<Config> {
         "json" => LogFormat::Json,
         other => return Err(anyhow!("log.format = {other:?}: text or json is wanted")),
     };
+    let callbacks = callbacks(file.callbacks, file.convergence.kick_task_after_s)?;
     let days = within("mesh.certificate_days", mesh.certificate_days, 1, 365)?;
     Ok(Config {
         socket: path(api.socket).unwrap_or_else(|| data_dir.join("api.sock")),
@@ -280,13 +281,7 @@ fn check(file: File) -> anyhow::Result<Config> {
         auction: auction(file.auction, &name)?,
         board: board(&file.convergence)?,
         full_pass: seconds("convergence.full_pass_s", file.convergence.full_pass_s)?,
-        callbacks: CallbackSettings {
-            at_once: count("callbacks.at_once", file.callbacks.at_once, 1, 1_024)?,
-            tries: within("callbacks.tries", file.callbacks.tries, 1, 100)?,
-            timeout: seconds("callbacks.timeout_s", file.callbacks.timeout_s)?,
-            pause: Duration::from_millis(file.callbacks.pause_ms.into()),
-            trusted: file.callbacks.trusted,
-        },
+        callbacks,
         grace: Duration::from_secs(file.shutdown.grace_s.into()),
         log_level: file.log.level,
         data_dir,
@@ -332,6 +327,29 @@ fn cells(file: &CellsSection) -> anyhow::Result<CellSettings> {
         mismatch_lasts: seconds("cells.mismatch_s", file.mismatch_s)?,
         answer_within: seconds("cells.answer_s", file.answer_s)?,
         ..default
+    })
+}
+
+/// All tries must fit into the time after which convergence begins again: a consumer that is told twice
+/// at once would be wrong to complain, and right to wonder.
+fn callbacks(file: CallbacksSection, kick_s: u32) -> anyhow::Result<CallbackSettings> {
+    let tries = within("callbacks.tries", file.tries, 1, 10)?;
+    let timeout = seconds("callbacks.timeout_s", file.timeout_s)?;
+    let pause = Duration::from_millis(file.pause_ms.into());
+    let longest = timeout * tries + pause * ((1 << (tries - 1)) - 1);
+    ensure!(
+        longest < Duration::from_secs(kick_s.into()),
+        "callbacks: {tries} tries of {} s with their pauses take {:.1} s, but \
+         convergence.kick_task_after_s = {kick_s} begins again before that: lower one or raise the other",
+        file.timeout_s,
+        longest.as_secs_f64(),
+    );
+    Ok(CallbackSettings {
+        at_once: count("callbacks.at_once", file.at_once, 1, 1_024)?,
+        tries,
+        timeout,
+        pause,
+        trusted: file.trusted,
     })
 }
 
@@ -523,6 +541,7 @@ mod tests {
             ("[log]\nformat = \"xml\"", "log.format = \"xml\": text or json"),
             ("[auction]\nzone_policy = \"x\"", "auction.zone_policy = \"x\": even or preferred"),
             ("name = \"../x\"", "name = \"../x\""),
+            ("[callbacks]\ntries = 5", "convergence.kick_task_after_s = 30 begins again before"),
         ] {
             let message = refused(text);
             assert!(message.contains(expected), "{text}: {message}");

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::api::audit::Audit;
 use crate::api::listen::{self, Listener};
 use crate::api::{Api, Parts, tls};
 use crate::bbs::command::{Command, Effect};
-use crate::bbs::driver::{Bbs, Converge, Outlet};
+use crate::bbs::driver::{Bbs, CallError, Converge, Outlet};
 use crate::bbs::hub::Hub;
 use crate::callback::driver as callback;
 use crate::cells::{self, Cells};
@@ -40,6 +41,9 @@ pub struct Coordinator {
     addresses: Vec<SocketAddr>,
     admin_token: PathBuf,
     serving: JoinHandle<()>,
+    callbacks: callback::Callbacks,
+    /// The last commit that the watchdog saw.
+    seen: AtomicU64,
 }
 
 /// Starts everything. When this comes back, calls are served.
@@ -99,14 +103,15 @@ pub async fn start(config: Config, join: Option<&str>) -> anyhow::Result<Coordin
         access,
         audit,
         limits: config.limits,
-        callbacks,
+        callbacks: callbacks.clone(),
         cells: Some(cells.clone()),
         authority,
     });
     api.set_ready();
     let serving = tokio::spawn(listen::serve(Arc::clone(&api), listeners, config.grace));
     tracing::info!(?addresses, socket = %config.socket.display(), "the API is served");
-    Ok(Coordinator { api, bbs, cells, addresses, admin_token, serving })
+    let seen = AtomicU64::new(0);
+    Ok(Coordinator { api, bbs, cells, addresses, admin_token, serving, callbacks, seen })
 }
 
 impl Coordinator {
@@ -133,8 +138,16 @@ impl Coordinator {
     /// Whether the board still does what it is told: for a watchdog.
     pub async fn is_well(&self, patience: Duration) -> bool {
         let asked = self.bbs.ask(Command::ConvergeDue);
-        // Busy or a full disk is trouble, and not a reason to be killed for.
-        tokio::time::timeout(patience, asked).await.is_ok()
+        let Ok(answer) = tokio::time::timeout(patience, asked).await else { return false };
+        let (_, commit) = self.bbs.view().snapshot_at();
+        let got_on = self.seen.swap(commit, Ordering::Relaxed) != commit;
+        match answer {
+            // A full disk is trouble, and not a reason to be killed for.
+            Ok(_) | Err(CallError::Rejected(_) | CallError::Store(_)) => true,
+            // A queue that is full and gets on is work; one that does not is the end.
+            Err(CallError::Busy) => got_on,
+            Err(CallError::Closed) => false,
+        }
     }
 
     /// Takes everything down: no new calls, those under way are finished, a goodbye to the mesh, and
@@ -144,6 +157,7 @@ impl Coordinator {
         if self.serving.await.is_err() {
             tracing::error!("serving the API has panicked");
         }
+        self.callbacks.stop();
         self.cells.stop().await;
         let Coordinator { api, bbs, cells, .. } = self;
         drop(cells);

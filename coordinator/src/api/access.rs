@@ -35,7 +35,7 @@ const NAME_BYTES: usize = 128;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Look at everything but secrets.
+    /// Look at everything, also at what definitions hold: environments, passwords of images.
     Read,
     /// Desire, change, remove.
     Write,
@@ -72,6 +72,8 @@ pub struct Caller {
     pub name: Arc<str>,
     /// What it may do.
     pub role: Role,
+    /// The token that it showed, if it was one.
+    pub token: Option<Arc<str>>,
 }
 
 /// A token as it is kept.
@@ -316,16 +318,25 @@ impl Access {
         self.look_again(&mut known);
         let token = find(&known.tokens, text, now)?.clone();
         let name = format!("token:{} ({})", token.id, token.name);
-        let caller = Caller { name: name.into(), role: token.role };
+        let caller =
+            Caller { name: name.into(), role: token.role, token: Some(token.id.as_str().into()) };
         known.callers.insert(digest, (caller.clone(), token));
         Some(caller)
+    }
+
+    /// Whether somebody who was let in would be now: its token may have ended meanwhile.
+    pub fn is_good(&self, now: Timestamp, caller: &Caller) -> bool {
+        let Some(id) = &caller.token else { return true };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        self.look_again(&mut known);
+        known.tokens.iter().any(|token| *token.id == **id && token.is_valid(now))
     }
 
     /// Who has a client certificate with one of these names.
     pub fn certified<'a>(&self, mut names: impl Iterator<Item = &'a str>) -> Option<Caller> {
         names.find_map(|name| {
             let role = *self.certificates.get(name)?;
-            Some(Caller { name: format!("certificate:{name}").into(), role })
+            Some(Caller { name: format!("certificate:{name}").into(), role, token: None })
         })
     }
 
@@ -345,7 +356,11 @@ impl Access {
                 known.callers.clear();
                 known.modified = modified;
             }
-            Err(error) => tracing::error!(%error, "the tokens were not read; the old ones stay"),
+            Err(error) => {
+                // Said once for each state of the file.
+                known.modified = modified;
+                tracing::error!(%error, "the tokens were not read; the old ones stay");
+            }
         }
     }
 }

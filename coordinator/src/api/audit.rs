@@ -114,6 +114,10 @@ impl Book {
     }
 
     fn turn_over(&mut self) -> io::Result<()> {
+        // Somebody moved it away, or the last time ended half-way: what is old has its name already.
+        if !self.path.exists() {
+            self.file = append_to(&self.path)?;
+        }
         if self.file.metadata()?.len() < self.file_bytes {
             return Ok(());
         }
@@ -177,5 +181,10 @@ mod tests {
         assert_eq!(names, ["audit.log", "audit.log.1", "audit.log.2"]);
         let newest = std::fs::read_to_string(folder.path().join("audit.log")).unwrap();
         assert!(newest.contains(r#""subject":"4""#));
+        // An operator's own tools may turn it over too.
+        std::fs::remove_file(folder.path().join("audit.log")).unwrap();
+        audit.write(line("5")).await;
+        let newest = std::fs::read_to_string(folder.path().join("audit.log")).unwrap();
+        assert!(newest.contains(r#""subject":"5""#));
     }
 }

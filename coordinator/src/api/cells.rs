@@ -73,11 +73,10 @@ pub(super) fn routes() -> Vec<Route> {
 
 /// Asks the auction, which answers on a thread of its own.
 fn explain() -> Route {
-    let mut route = route::change::<ExplainRequest, ExplainResponse, _>(
+    route::ask::<ExplainRequest, ExplainResponse, _>(
         "/v1/auction/explain",
         "Explain",
         "Why an instance or a task is where it is, or nowhere.",
-        |_| String::new(),
         |api, request| async move {
             let subject = subject(&request)?;
             let forgotten = || Failure::not_found("a round of the auction that was about it");
@@ -92,9 +91,6 @@ fn explain() -> Route {
             Ok(ExplainResponse { error: None, explanation })
         },
     )
-    .with_role(Role::Read);
-    (route.changes, route.verbs) = (false, "GET, POST");
-    route
 }
 
 fn subject(request: &ExplainRequest) -> Result<Subject, Failure> {

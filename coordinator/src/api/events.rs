@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
@@ -22,14 +23,18 @@ use volvox_protocol::id::ProcessGuid;
 use volvox_protocol::resolve;
 
 use super::Api;
+use super::access::Caller;
 use super::reply::{Body, Failure};
-use super::route::{Answer, Answering, Call, Outcome, Route};
+use super::route::{Answer, Answering, Call, Route};
+use super::state::now;
 use crate::bbs::hub::{self, Ended, EventId, Hub, Subscription};
 use crate::bbs::state::Records;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Events that are read in one go.
 const AT_ONCE: usize = 64;
+/// How often it is looked whether the reader may still read.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Bytes of a piece of text, roughly.
 const PIECE: usize = 64 << 10;
 
@@ -128,13 +133,14 @@ fn route(path: &'static str, name: &'static str, about: &'static str, stream: St
 }
 
 fn open(api: Arc<Api>, call: Call, stream: Stream) -> Answering {
-    Box::pin(async move { Outcome::from(opened(&api, &call, stream).await) })
+    Answering::new(async move { opened(&api, &call, stream).await })
 }
 
 async fn opened(api: &Arc<Api>, call: &Call, stream: Stream) -> Result<Response<Body>, Failure> {
     let request: EventsRequest = if call.method == Method::GET && call.body.is_empty() {
         call.query.request()?
     } else {
+        call.query.only_ours()?;
         call.encoding.decode(&call.body)?
     };
     let snapshot = call.query.is_on("snapshot")?;
@@ -147,6 +153,8 @@ async fn opened(api: &Arc<Api>, call: &Call, stream: Stream) -> Result<Response<
         tokio::time::interval_at(Instant::now() + api.limits.heartbeat, api.limits.heartbeat);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut intro = BytesMut::from(": events of Volvox\nretry: 1000\n\n");
+    let mut again = tokio::time::interval_at(Instant::now() + LOOK_AGAIN, LOOK_AGAIN);
+    again.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (subscription, phase) = match (after.map(|after| api.hub.resume(after)), snapshot) {
         (Some(Ok(subscription)), _) => (subscription, Phase::Live),
         (Some(Err(_)) | None, true) => {
@@ -164,12 +172,18 @@ async fn opened(api: &Arc<Api>, call: &Call, stream: Stream) -> Result<Response<
         }
         (None, false) => (api.hub.subscribe(), Phase::Live),
     };
+    if matches!(phase, Phase::Live) {
+        intro.extend_from_slice(&place(subscription.at()));
+    }
     let state = State {
         hub: api.hub.clone(),
         subscription,
         stream,
         cell: request.cell_id,
         heartbeat,
+        again,
+        api: Arc::clone(api),
+        caller: call.caller.clone(),
         phase: Phase::Intro(intro.freeze(), Box::new(phase)),
         _permit: permit,
     };
@@ -193,6 +207,12 @@ fn last_id(call: &Call) -> Result<Option<EventId>, Failure> {
     }
 }
 
+/// Where the reader is: a reader that comes back before the first event, or between those that it wants,
+/// goes on from here.
+fn place(id: EventId) -> Bytes {
+    Bytes::from(format!("id: {id}\n\n"))
+}
+
 /// A message to the reader itself.
 fn told(name: &str, id: Option<EventId>, message: &str) -> Bytes {
     hub::frame(id, name, &json!({ "message": message }))
@@ -204,6 +224,9 @@ struct State {
     stream: Stream,
     cell: String,
     heartbeat: Interval,
+    again: Interval,
+    api: Arc<Api>,
+    caller: Option<Caller>,
     phase: Phase,
     _permit: OwnedSemaphorePermit,
 }
@@ -245,13 +268,26 @@ impl State {
         (self, piece)
     }
 
+    /// Whether the reader would be let in now.
+    fn is_welcome(&self) -> bool {
+        self.caller.as_ref().is_none_or(|caller| self.api.access.is_good(now(), caller))
+    }
+
     async fn live(&mut self) -> Bytes {
         loop {
             let read = tokio::select! {
                 read = self.subscription.next(AT_ONCE) => read,
                 _ = self.heartbeat.tick() => {
                     self.phase = Phase::Live;
-                    return Bytes::from_static(b": heartbeat\n\n");
+                    let mut text = BytesMut::from(": heartbeat\n");
+                    text.extend_from_slice(&place(self.subscription.at()));
+                    return text.freeze();
+                }
+                _ = self.again.tick() => {
+                    if self.is_welcome() {
+                        continue;
+                    }
+                    return told("closing", None, "the token has ended or was taken back");
                 }
             };
             match read {

@@ -161,13 +161,13 @@ async fn arrive(
             let ip = address.ip().to_canonical();
             let peer =
                 Peer { address: address.to_string(), ip, certificate: Vec::new(), owner: None };
-            let (ticket, go) = house.api.lobby.enter(ip);
+            let place = house.api.lobby.enter(ip);
             let stream = Stall::new(stream, house.api.limits.stall_time);
             let tls = tls.clone();
             Ok(Box::pin(async move {
                 match tls {
-                    None => house.converse(stream, peer, ticket, go).await,
-                    Some(tls) => house.encrypted(stream, tls, peer, ticket, go).await,
+                    None => house.converse(stream, peer, Some(place)).await,
+                    Some(tls) => house.encrypted(stream, tls, peer, place).await,
                 }
             }))
         }
@@ -180,9 +180,9 @@ async fn arrive(
                 certificate: Vec::new(),
                 owner: Some(user),
             };
-            let (ticket, go) = house.api.lobby.enter(peer.ip);
             let stream = Stall::new(stream, house.api.limits.stall_time);
-            Ok(Box::pin(async move { house.converse(stream, peer, ticket, go).await }))
+            // No stranger comes this way.
+            Ok(Box::pin(async move { house.converse(stream, peer, None).await }))
         }
     }
 }
@@ -193,8 +193,7 @@ impl House {
         stream: S,
         tls: Arc<rustls::ServerConfig>,
         mut peer: Peer,
-        ticket: Ticket,
-        mut go: oneshot::Receiver<()>,
+        mut place: (Ticket, oneshot::Receiver<()>),
     ) {
         let handshake = TlsAcceptor::from(tls).accept(stream);
         let handshake = tokio::time::timeout(self.api.limits.header_time, handshake);
@@ -207,13 +206,13 @@ impl House {
                 }
                 Err(_) => return,
             },
-            _ = &mut go => return,
+            _ = &mut place.1 => return,
         };
         let certificates = stream.get_ref().1.peer_certificates();
         if let Some(certificate) = certificates.and_then(<[_]>::first) {
             peer.certificate = names_of(certificate);
         }
-        self.converse(stream, peer, ticket, go).await;
+        self.converse(stream, peer, Some(place)).await;
     }
 
     /// One connection, from its first request to its last.
@@ -221,19 +220,18 @@ impl House {
         &self,
         stream: S,
         peer: Peer,
-        ticket: Ticket,
-        go: oneshot::Receiver<()>,
+        place: Option<(Ticket, oneshot::Receiver<()>)>,
     ) {
-        let (seated, mut is_seated) = watch::channel(false);
+        let (seated, mut is_seated) = watch::channel(place.is_none());
+        let (ticket, go) = place.unzip();
         let (api, peer) = (Arc::clone(&self.api), Arc::new(peer));
         let service = service_fn(|request| {
             let (api, peer, seated) = (Arc::clone(&api), Arc::clone(&peer), seated.clone());
             async move {
-                let (response, known) = api.answer(&peer, request).await;
-                if known {
+                let welcome = || {
                     seated.send_if_modified(|seated| !std::mem::replace(seated, true));
-                }
-                Ok::<_, std::convert::Infallible>(response)
+                };
+                Ok::<_, std::convert::Infallible>(api.answer(&peer, request, welcome).await)
             }
         });
         let connection = http1::Builder::new()
@@ -248,9 +246,12 @@ impl House {
         let mut stopped = false;
         let go = async {
             // A ticket that was given up is no order to go.
-            if go.await.is_err() {
-                std::future::pending::<()>().await;
-            }
+            let Some(Ok(())) = (match go {
+                Some(go) => Some(go.await),
+                None => None,
+            }) else {
+                return std::future::pending::<()>().await;
+            };
         };
         let mut go = pin!(go);
         loop {

@@ -2,6 +2,7 @@
 //! full the oldest of the address that has the most goes. So a flood of half-open connections from one
 //! place costs that place, and others come through.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,8 +24,9 @@ struct Guests {
     next: u64,
     all: BTreeMap<u64, (IpAddr, oneshot::Sender<()>)>,
     by_address: BTreeMap<IpAddr, BTreeSet<u64>>,
-    /// The same addresses by how many each has: the last one has the most.
-    by_count: BTreeSet<(usize, IpAddr)>,
+    /// The same addresses by how many each has, and of those with as many by whose guest is oldest: the
+    /// last one has to give.
+    by_count: BTreeSet<(usize, Reverse<u64>, IpAddr)>,
     turned_out: u64,
 }
 
@@ -43,6 +45,7 @@ impl Lobby {
     /// Lets a connection wait. It has to go when the receiver hears something.
     pub(crate) fn enter(&self, address: IpAddr) -> (Ticket, oneshot::Receiver<()>) {
         let (go, told) = oneshot::channel();
+        let address = place(address);
         let mut guests = self.guests();
         let number = guests.next;
         guests.next += 1;
@@ -73,29 +76,40 @@ impl Guests {
     fn add(&mut self, number: u64, address: IpAddr, go: oneshot::Sender<()>) {
         self.all.insert(number, (address, go));
         let of_address = self.by_address.entry(address).or_default();
-        self.by_count.remove(&(of_address.len(), address));
+        self.by_count.remove(&rank(address, of_address));
         of_address.insert(number);
-        self.by_count.insert((of_address.len(), address));
+        self.by_count.insert(rank(address, of_address));
     }
 
     fn remove(&mut self, number: u64) -> Option<oneshot::Sender<()>> {
         let (address, go) = self.all.remove(&number)?;
         if let Some(of_address) = self.by_address.get_mut(&address) {
-            self.by_count.remove(&(of_address.len(), address));
+            self.by_count.remove(&rank(address, of_address));
             of_address.remove(&number);
             if of_address.is_empty() {
                 self.by_address.remove(&address);
             } else {
-                self.by_count.insert((of_address.len(), address));
+                self.by_count.insert(rank(address, of_address));
             }
         }
         Some(go)
     }
 
     fn least_welcome(&self) -> Option<u64> {
-        let (_, address) = self.by_count.last()?;
-        self.by_address.get(address)?.first().copied()
+        self.by_count.last().map(|(_, Reverse(oldest), _)| *oldest)
     }
+}
+
+/// Where an address counts: one machine may have all addresses of its IPv6 network.
+fn place(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) >> 64 << 64).into()),
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+fn rank(address: IpAddr, guests: &BTreeSet<u64>) -> (usize, Reverse<u64>, IpAddr) {
+    (guests.len(), Reverse(guests.first().copied().unwrap_or(0)), address)
 }
 
 impl Drop for Ticket {
@@ -137,7 +151,19 @@ mod tests {
         let (_b, mut second) = lobby.enter(address(2));
         let (_c, mut third) = lobby.enter(address(3));
         let told = [first.try_recv(), second.try_recv(), third.try_recv()];
-        assert_eq!(told.iter().filter(|told| told.is_ok()).count(), 1, "one had to go");
+        assert_eq!(told.map(|told| told.is_ok()), [true, false, false], "the oldest had to go");
         assert_eq!(lobby.count(), (2, 1));
+    }
+
+    #[test]
+    fn a_network_of_addresses_is_one_place() {
+        let lobby = Lobby::new(10);
+        let far: IpAddr = "fd00::1".parse().unwrap();
+        let (_quiet, mut told) = lobby.enter(far);
+        let flood: Vec<_> = (0..100_u16)
+            .map(|nth| lobby.enter(format!("2001:db8::{nth:x}").parse().unwrap()))
+            .collect();
+        assert!(told.try_recv().is_err(), "the quiet one stays, whatever its address");
+        drop(flood);
     }
 }

@@ -32,23 +32,13 @@ pub(super) fn routes() -> Vec<Route> {
             |request| format!("{:?} {}", request.role, request.cell_id),
             |api, request| async move { create(&api, request).await },
         ),
-        route::read::<NoRequest, JoinTokensResponse>(
+        route::ask::<NoRequest, JoinTokensResponse, _>(
             "/v1/join_tokens/list",
             "JoinTokens",
             "The join tokens there are, without their secrets.",
-            |api, _| {
-                let authority = api.authority()?;
-                let authority = authority.lock().unwrap_or_else(PoisonError::into_inner);
-                let join_tokens = authority.register().tokens().map(|(id, token)| JoinTokenInfo {
-                    id: id.to_string(),
-                    role: role_of(token.kind),
-                    cell_id: token.cell.as_ref().map(ToString::to_string).unwrap_or_default(),
-                    uses_left: token.uses_left,
-                    created_at: token.created,
-                    expires_at: token.expires,
-                    label: token.label.clone(),
-                });
-                Ok(JoinTokensResponse { error: None, join_tokens: join_tokens.collect() })
+            |api, _| async move {
+                let join_tokens = with_authority(&api, |authority| Ok(tokens(authority))).await?;
+                Ok(JoinTokensResponse { error: None, join_tokens })
             },
         ),
         route::change::<JoinTokenIdRequest, LifecycleResponse, _>(
@@ -63,22 +53,13 @@ pub(super) fn routes() -> Vec<Route> {
                 Ok(LifecycleResponse { error: None })
             },
         ),
-        route::read::<NoRequest, MembersResponse>(
+        route::ask::<NoRequest, MembersResponse, _>(
             "/v1/members/list",
             "Members",
             "The machines that were ever let in.",
-            |api, _| {
-                let authority = api.authority()?;
-                let authority = authority.lock().unwrap_or_else(PoisonError::into_inner);
-                let members = authority.register().members().map(|(id, member)| MemberInfo {
-                    member_id: id.to_string(),
-                    role: role_of(member.kind),
-                    name: member.name.to_string(),
-                    joined_at: member.joined,
-                    certificate_until: member.not_after,
-                    revoked_at: member.revoked,
-                });
-                Ok(MembersResponse { error: None, members: members.collect() })
+            |api, _| async move {
+                let members = with_authority(&api, |authority| Ok(members(authority))).await?;
+                Ok(MembersResponse { error: None, members })
             },
         ),
         route::change::<MemberRequest, LifecycleResponse, _>(
@@ -90,6 +71,31 @@ pub(super) fn routes() -> Vec<Route> {
         ),
     ];
     routes.into_iter().map(|route| route.with_role(Role::Admin)).collect()
+}
+
+fn tokens(authority: &Authority) -> Vec<JoinTokenInfo> {
+    let tokens = authority.register().tokens().map(|(id, token)| JoinTokenInfo {
+        id: id.to_string(),
+        role: role_of(token.kind),
+        cell_id: token.cell.as_ref().map(ToString::to_string).unwrap_or_default(),
+        uses_left: token.uses_left,
+        created_at: token.created,
+        expires_at: token.expires,
+        label: token.label.clone(),
+    });
+    tokens.collect()
+}
+
+fn members(authority: &Authority) -> Vec<MemberInfo> {
+    let members = authority.register().members().map(|(id, member)| MemberInfo {
+        member_id: id.to_string(),
+        role: role_of(member.kind),
+        name: member.name.to_string(),
+        joined_at: member.joined,
+        certificate_until: member.not_after,
+        revoked_at: member.revoked,
+    });
+    members.collect()
 }
 
 const fn role_of(kind: Kind) -> MemberRole {
@@ -173,18 +179,18 @@ async fn create(api: &Arc<Api>, request: JoinTokenRequest) -> Result<JoinTokenRe
     })
 }
 
-fn member(api: &Api, id: &str) -> Result<MemberId, Failure> {
-    let authority = api.authority()?.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut members = authority.register().members().map(|(member, _)| member);
-    members
-        .find(|member| member.to_string() == id)
-        .ok_or_else(|| Failure::field("member_id", "is no number of a member"))
+async fn member(api: &Arc<Api>, id: String) -> Result<MemberId, Failure> {
+    let found = with_authority(api, move |authority| {
+        let mut members = authority.register().members().map(|(member, _)| member);
+        Ok(members.find(|member| member.to_string() == id))
+    });
+    found.await?.ok_or_else(|| Failure::field("member_id", "is no number of a member"))
 }
 
 async fn revoke(api: &Arc<Api>, request: MemberRequest) -> Result<LifecycleResponse, Failure> {
     let whom = match (request.member_id.as_str(), request.cell_id.as_str()) {
         ("", "") => return Err(Failure::field("cell_id", "name a cell, or a member_id")),
-        (id, "") => Whom::Member(member(api, id)?),
+        (id, "") => Whom::Member(member(api, id.to_owned()).await?),
         ("", id) => {
             let id = CellId::new(id).map_err(|e| Failure::field("cell_id", e.to_string()))?;
             Whom::Name(Kind::Cell, id)

@@ -44,6 +44,17 @@ impl Query {
         }
     }
 
+    /// Refuses names that nobody looks at: the request is in the body.
+    pub(crate) fn only_ours(&self) -> Result<(), Failure> {
+        match self.0.iter().find(|(name, _)| !OURS.contains(&name.as_str())) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let shown: String = name.chars().take(64).collect();
+                Err(Failure::field(&shown, "is no parameter here: with POST it goes into the body"))
+            }
+        }
+    }
+
     /// The request that the names spell. Lists have commas between their entries.
     pub(crate) fn request<Q: DeserializeOwned + Schema>(&self) -> Result<Q, Failure> {
         let mut components = Components::default();

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     fn caller(name: &str) -> Caller {
-        Caller { name: name.into(), role: Role::Read }
+        Caller { name: name.into(), role: Role::Read, token: None }
     }
 
     #[test]

@@ -169,9 +169,8 @@ impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         match error {
             CallError::Rejected(rejection) => rejection.into(),
-            CallError::Store(error) => {
-                Failure::busy(format!("the change was not saved and did not happen: {error}"))
-            }
+            // Each says itself what became of the change.
+            CallError::Store(error) => Failure::busy(error.to_string()),
             CallError::Busy | CallError::Closed => Failure::busy(error.to_string()),
         }
     }

@@ -39,23 +39,25 @@ impl Call {
         if self.method == Method::GET {
             self.query.request::<Q>()
         } else {
+            self.query.only_ours()?;
             self.encoding.decode(&self.body)
         }
     }
 }
 
-pub(crate) type Answering = Pin<Box<dyn Future<Output = Outcome> + Send>>;
-
 /// What came of a call.
-pub(crate) struct Outcome {
-    pub(crate) result: Result<Response<Body>, Failure>,
-    /// What it was about, for the audit.
+pub(crate) type Outcome = Result<Response<Body>, Failure>;
+
+/// A call that is being answered.
+pub(crate) struct Answering {
+    /// What it is about, for the audit.
     pub(crate) subject: String,
+    pub(crate) work: Pin<Box<dyn Future<Output = Outcome> + Send>>,
 }
 
-impl From<Result<Response<Body>, Failure>> for Outcome {
-    fn from(result: Result<Response<Body>, Failure>) -> Self {
-        Outcome { result, subject: String::new() }
+impl Answering {
+    pub(crate) fn new(work: impl Future<Output = Outcome> + Send + 'static) -> Self {
+        Answering { subject: String::new(), work: Box::pin(work) }
     }
 }
 
@@ -76,6 +78,9 @@ pub(crate) enum Answer {
     /// Any JSON.
     Json,
 }
+
+/// Instances from which on lists are made on a thread that may take its time.
+const MANY: usize = 5_000;
 
 /// One route.
 pub(crate) struct Route {
@@ -144,7 +149,7 @@ where
         handle: Box::new(move |api, call| {
             let result =
                 call.request().and_then(|request| record(call.encoding, &answer(&api, request)?));
-            Box::pin(std::future::ready(result.into()))
+            Answering::new(std::future::ready(result))
         }),
     }
 }
@@ -157,9 +162,10 @@ pub(crate) fn list<Q, A>(
     answer: impl Fn(&Api, &Call, Q) -> Result<Response<Body>, Failure> + Send + Sync + 'static,
 ) -> Route
 where
-    Q: DeserializeOwned + Schema,
+    Q: DeserializeOwned + Schema + Send + 'static,
     A: Schema,
 {
+    let answer = Arc::new(answer);
     Route {
         path,
         name,
@@ -172,8 +178,20 @@ where
         parameters: &[("fields", "only these keys of each entry, with commas between them")],
         statuses: &[304, 400],
         handle: Box::new(move |api, call| {
-            let result = call.request().and_then(|request| answer(&api, &call, request));
-            Box::pin(std::future::ready(result.into()))
+            let request = call.request();
+            if api.bbs.view().snapshot().instance_count() < MANY {
+                let result = request.and_then(|request| answer(&api, &call, request));
+                return Answering::new(std::future::ready(result));
+            }
+            // Walking a large fleet takes milliseconds, and others wait for this thread.
+            let answer = Arc::clone(&answer);
+            let walking = move || request.and_then(|request| answer(&api, &call, request));
+            Answering::new(async move {
+                let walked = tokio::task::spawn_blocking(walking).await;
+                walked.unwrap_or_else(|_| {
+                    Err(Failure::busy("the list could not be made: see the log"))
+                })
+            })
         }),
     }
 }
@@ -205,18 +223,31 @@ where
         handle: Box::new(move |api, call| {
             let request = match call.request::<Q>() {
                 Ok(request) => request,
-                Err(failure) => {
-                    return Box::pin(std::future::ready(Err(failure).into()));
-                }
+                Err(failure) => return Answering::new(std::future::ready(Err(failure))),
             };
             let subject = subject(&request);
             let answering = answer(api, request);
-            Box::pin(async move {
-                let result = answering.await.and_then(|answer| record(call.encoding, &answer));
-                Outcome { result, subject }
-            })
+            let work =
+                async move { answering.await.and_then(|answer| record(call.encoding, &answer)) };
+            Answering { subject, work: Box::pin(work) }
         }),
     }
+}
+
+/// A route that looks at something that has to be waited for.
+pub(crate) fn ask<Q, A, R>(
+    path: &'static str,
+    name: &'static str,
+    about: &'static str,
+    answer: impl Fn(Arc<Api>, Q) -> R + Send + Sync + 'static,
+) -> Route
+where
+    Q: DeserializeOwned + Schema + Send + 'static,
+    A: Serialize + Schema,
+    R: Future<Output = Result<A, Failure>> + Send + 'static,
+{
+    let changing = change::<Q, A, R>(path, name, about, |_| String::new(), answer);
+    Route { verbs: "GET, POST", role: Some(Role::Read), changes: false, ..changing }
 }
 
 /// A route that has the board do one thing, and has nothing to say but that it is done.
@@ -257,9 +288,6 @@ where
         answer: kind,
         parameters: &[],
         statuses: &[],
-        handle: Box::new(move |api, call| {
-            let answering = answer(api, call);
-            Box::pin(async move { answering.await.into() })
-        }),
+        handle: Box::new(move |api, call| Answering::new(answer(api, call))),
     }
 }

@@ -18,7 +18,7 @@ use super::audit::Line;
 use super::encoding::Encoding;
 use super::query::Query;
 use super::reply::{Body, Failure};
-use super::route::{Call, Outcome, Route};
+use super::route::{Answering, Call, Outcome, Route};
 use super::state::now;
 
 /// The caller's own number for a call, as Diego's clients send it.
@@ -27,6 +27,8 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-vcap-request-id");
 /// Bytes of a body that is too large which are let pass by, so that its sender hears why.
 const DISCARDED: usize = 16 << 20;
 const DISCARDING: Duration = Duration::from_secs(2);
+/// How long a body waits for room that others have.
+const ROOM: Duration = Duration::from_secs(5);
 
 /// What is known of the other side of a connection.
 #[derive(Debug, Clone)]
@@ -43,20 +45,21 @@ pub struct Peer {
 }
 
 impl Api {
-    /// Answers a request. True: by somebody who has shown who they are.
+    /// Answers a request. `welcome` is called as soon as the caller has shown who it is.
     pub(crate) async fn answer(
         self: &Arc<Self>,
         peer: &Peer,
         request: Request<Incoming>,
-    ) -> (Response<Body>, bool) {
+        welcome: impl Fn(),
+    ) -> Response<Body> {
         let begun = Instant::now();
         let path = request.uri().path();
         let Some(route) = self.routes.get(path) else {
-            return (Failure::no_route(path).respond(Encoding::Json), false);
+            return Failure::no_route(path).respond(Encoding::Json);
         };
-        let (outcome, caller, encoding) = self.pass(peer, route, request).await;
+        let (outcome, caller, encoding) = self.pass(peer, route, request, welcome).await;
         let known = caller.is_some();
-        let mut response = match outcome.result {
+        let mut response = match outcome {
             Ok(response) => response,
             Err(failure) => failure.respond(encoding),
         };
@@ -64,7 +67,7 @@ impl Api {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         self.metrics.count(route.name, response.status(), begun.elapsed());
-        (response, known)
+        response
     }
 
     async fn pass(
@@ -72,9 +75,10 @@ impl Api {
         peer: &Peer,
         route: &Route,
         request: Request<Incoming>,
+        welcome: impl Fn(),
     ) -> (Outcome, Option<Caller>, Encoding) {
         let (head, body) = request.into_parts();
-        let refused = |failure: Failure, caller| (Err(failure).into(), caller, Encoding::Json);
+        let refused = |failure: Failure, caller| (Err(failure), caller, Encoding::Json);
         if !route.takes(&head.method) {
             return refused(Failure::wrong_method(route.verbs), None);
         }
@@ -83,6 +87,9 @@ impl Api {
             Err(failure) if route.role.is_some() => return refused(failure, None),
             Err(_) => None,
         };
+        if caller.is_some() {
+            welcome();
+        }
         if let Err(failure) = self.admit(route.role, caller.as_ref()) {
             return refused(failure, caller);
         }
@@ -94,8 +101,10 @@ impl Api {
             Ok(query) => query,
             Err(failure) => return refused(failure, caller),
         };
-        let (body, held) = match self.read(body).await {
-            Ok(read) => read,
+        // Where anybody may call, nothing that is sent is looked at.
+        let read = if route.role.is_some() { self.read(body).await } else { Ok(Read::default()) };
+        let (body, held) = match read {
+            Ok(read) => (read.bytes, read.held),
             Err(failure) => return refused(failure, caller),
         };
         let request_id = request_id(&head.headers);
@@ -107,22 +116,30 @@ impl Api {
             body,
             encoding,
         };
-        let handling = (route.handle)(Arc::clone(self), call);
-        let outcome = match tokio::time::timeout(self.limits.call_time, handling).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                let seconds = self.limits.call_time.as_secs();
+        let Answering { subject, work } = (route.handle)(Arc::clone(self), call);
+        let noted = caller.as_ref().filter(|_| route.changes);
+        let line = noted.map(|caller| line(peer, caller, route.name, subject, request_id));
+        let (audit, time) = (self.audit.clone(), self.limits.call_time);
+        let handling = async move {
+            let outcome = tokio::time::timeout(time, work).await.unwrap_or_else(|_| {
+                let seconds = time.as_secs();
                 let message = format!("no answer within {seconds} s; it may still happen");
-                Err(Failure::busy(message)).into()
+                Err(Failure::busy(message))
+            });
+            drop(held);
+            if let Some(mut line) = line {
+                line.note(&outcome);
+                audit.write(line).await;
             }
+            outcome
         };
-        drop(held);
-        if route.changes
-            && let Some(caller) = &caller
-        {
-            let line = line(peer, caller, route, &outcome, request_id);
-            self.audit.write(line).await;
-        }
+        let outcome = if route.changes {
+            // A caller that hangs up ends this conversation, not what it has begun, nor its line.
+            let handled = tokio::spawn(handling).await;
+            handled.unwrap_or_else(|_| Err(Failure::busy("the call failed: see the log")))
+        } else {
+            handling.await
+        };
         (outcome, caller, encoding)
     }
 
@@ -143,7 +160,7 @@ impl Api {
         }
         if let Some(owner) = peer.owner {
             let name = format!("socket:{owner}");
-            return Ok(Some(Caller { name: name.into(), role: Role::Admin }));
+            return Ok(Some(Caller { name: name.into(), role: Role::Admin, token: None }));
         }
         if peer.certificate.is_empty() {
             return Ok(None);
@@ -171,46 +188,59 @@ impl Api {
     }
 
     /// Reads a body, within its limits. It stays counted for as long as what comes back is held.
-    async fn read(
-        &self,
-        mut body: Incoming,
-    ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Failure> {
+    async fn read(&self, mut body: Incoming) -> Result<Read, Failure> {
         let announced = body.size_hint().exact();
         if announced == Some(0) {
-            return Ok((Bytes::new(), None));
+            return Ok(Read::default());
         }
         let limit = u64::try_from(JSON_BYTES).unwrap_or(u64::MAX);
         if let Some(given) = announced.filter(|given| *given > limit) {
             discard(&mut body).await;
             return Err(Failure::too_large(Some(given)));
         }
-        let reserved = announced.unwrap_or(limit).min(limit);
-        let reserved = u32::try_from(reserved).unwrap_or(u32::MAX);
-        let time = self.limits.body_time;
-        let reading = async {
-            let bodies = Arc::clone(&self.bodies);
-            let held = bodies.acquire_many_owned(reserved).await;
-            let held = held.map_err(|_| Failure::busy("the coordinator is stopping"))?;
-            let mut read = BytesMut::new();
-            while let Some(frame) = body.frame().await {
-                let Ok(frame) = frame else {
-                    return Err(Failure::invalid("the body broke off"));
-                };
-                let Ok(data) = frame.into_data() else { continue };
-                if read.len() + data.len() > JSON_BYTES {
-                    return Err(Failure::too_large(None));
-                }
-                read.extend_from_slice(&data);
+        let until = tokio::time::Instant::now() + self.limits.body_time;
+        let mut read = Read::default();
+        let mut bytes = BytesMut::new();
+        loop {
+            let Ok(frame) = tokio::time::timeout_at(until, body.frame()).await else {
+                return Err(Failure::too_slow(self.limits.body_time.as_secs()));
+            };
+            let Some(frame) = frame else { break };
+            let Ok(frame) = frame else {
+                return Err(Failure::invalid("the body broke off"));
+            };
+            let Ok(data) = frame.into_data() else { continue };
+            if bytes.len() + data.len() > JSON_BYTES {
+                discard(&mut body).await;
+                return Err(Failure::too_large(None));
             }
-            Ok((read.freeze(), Some(held)))
-        };
-        let read = tokio::time::timeout(time, reading).await;
-        let read = read.unwrap_or_else(|_| Err(Failure::too_slow(time.as_secs())));
-        if matches!(&read, Err(failure) if failure.status == StatusCode::PAYLOAD_TOO_LARGE) {
-            discard(&mut body).await;
+            self.hold(&mut read, data.len()).await?;
+            bytes.extend_from_slice(&data);
         }
-        read
+        read.bytes = bytes.freeze();
+        Ok(read)
     }
+
+    /// Counts bytes of a body that have come. What is only announced takes no room from others.
+    async fn hold(&self, read: &mut Read, bytes: usize) -> Result<(), Failure> {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.bodies).acquire_many_owned(bytes);
+        let Ok(Ok(room)) = tokio::time::timeout(ROOM, room).await else {
+            return Err(Failure::busy("too much is being sent at once: try again"));
+        };
+        match &mut read.held {
+            Some(held) => held.merge(room),
+            none @ None => *none = Some(room),
+        }
+        Ok(())
+    }
+}
+
+/// A body that was read, and its share of the room for bodies.
+#[derive(Debug, Default)]
+struct Read {
+    bytes: Bytes,
+    held: Option<OwnedSemaphorePermit>,
 }
 
 /// Lets some of a body pass by unread: who is still sending does not hear an answer.
@@ -228,28 +258,36 @@ async fn discard(body: &mut Incoming) {
     let _ = tokio::time::timeout(DISCARDING, passing).await;
 }
 
-/// What is written down of a call.
+/// What is written down of a call, but for what came of it.
 fn line(
     peer: &Peer,
     caller: &Caller,
-    route: &Route,
-    outcome: &Outcome,
+    route: &'static str,
+    subject: String,
     request_id: String,
 ) -> Line {
-    let (status, error) = match &outcome.result {
-        Ok(response) => (response.status(), String::new()),
-        Err(failure) => (failure.status, failure.error.message.clone()),
-    };
     Line {
         time: now(),
         caller: caller.name.to_string(),
         role: caller.role.name(),
         peer: peer.address.clone(),
-        route: route.name,
-        subject: outcome.subject.clone(),
-        status: status.as_u16(),
+        route,
+        subject,
+        status: 0,
         request_id,
-        error,
+        error: String::new(),
+    }
+}
+
+impl Line {
+    fn note(&mut self, outcome: &Outcome) {
+        match outcome {
+            Ok(response) => self.status = response.status().as_u16(),
+            Err(failure) => {
+                self.status = failure.status.as_u16();
+                failure.error.message.clone_into(&mut self.error);
+            }
+        }
     }
 }
 

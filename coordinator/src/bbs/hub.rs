@@ -11,12 +11,13 @@
 mod tests;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::sync::watch;
+use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::event::Event;
+use volvox_protocol::task::Task;
 
 /// What the hub remembers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,13 +25,13 @@ pub struct Memory {
     /// Events. One command may bring a hundred thousand, and those who read are not to fall out at
     /// once.
     pub events: usize,
-    /// Bytes of their texts, as far as they were made.
+    /// Bytes of what they keep alive and of their texts, roughly.
     pub bytes: usize,
 }
 
 impl Default for Memory {
     fn default() -> Self {
-        Memory { events: 262_144, bytes: 64 << 20 }
+        Memory { events: 262_144, bytes: 256 << 20 }
     }
 }
 
@@ -43,6 +44,7 @@ pub struct Entry {
     pub commit: u64,
     /// The event.
     pub event: Event,
+    bytes: usize,
     frame: OnceLock<Bytes>,
 }
 
@@ -98,8 +100,6 @@ pub struct Hub(Arc<Inner>);
 struct Inner {
     memory: Memory,
     ring: Mutex<Ring>,
-    /// Bytes of the frames in the ring.
-    bytes: AtomicUsize,
     news: watch::Sender<News>,
 }
 
@@ -118,6 +118,8 @@ struct Ring {
     next: u64,
     /// The last commit of which something was forgotten.
     forgotten: u64,
+    /// Bytes of all entries, roughly.
+    bytes: usize,
 }
 
 impl Ring {
@@ -133,8 +135,7 @@ impl Hub {
         let news = News { epoch, last: 0, commit: 0, closed: false };
         Hub(Arc::new(Inner {
             memory,
-            ring: Mutex::new(Ring { entries: VecDeque::new(), next: 1, forgotten: 0 }),
-            bytes: AtomicUsize::new(0),
+            ring: Mutex::new(Ring { entries: VecDeque::new(), next: 1, forgotten: 0, bytes: 0 }),
             news: watch::Sender::new(news),
         }))
     }
@@ -146,15 +147,15 @@ impl Hub {
             for event in events {
                 let number = ring.next;
                 ring.next += 1;
-                let entry = Entry { number, commit, event, frame: OnceLock::new() };
+                let bytes = weight(&event);
+                ring.bytes += bytes;
+                let entry = Entry { number, commit, event, bytes, frame: OnceLock::new() };
                 ring.entries.push_back(Arc::new(entry));
             }
-            while ring.entries.len() > self.0.memory.events
-                || self.0.bytes.load(Ordering::Relaxed) > self.0.memory.bytes
-            {
+            while ring.entries.len() > self.0.memory.events || ring.bytes > self.0.memory.bytes {
                 let Some(oldest) = ring.entries.pop_front() else { break };
                 ring.forgotten = oldest.commit;
-                self.0.bytes.fetch_sub(oldest.frame.get().map_or(0, Bytes::len), Ordering::Relaxed);
+                ring.bytes -= oldest.bytes;
             }
             ring.next - 1
         };
@@ -167,7 +168,7 @@ impl Hub {
             let mut ring = self.ring();
             ring.entries.clear();
             ring.forgotten = commit;
-            self.0.bytes.store(0, Ordering::Relaxed);
+            ring.bytes = 0;
         }
         self.0.news.send_modify(|news| (news.epoch, news.commit) = (epoch, commit));
     }
@@ -190,19 +191,23 @@ impl Hub {
     /// What is told from now on.
     pub fn subscribe(&self) -> Subscription {
         let news = self.0.news.subscribe();
-        let (epoch, number) = (news.borrow().epoch, self.ring().next - 1);
+        // One lock at a time: the writer takes them in the other order.
+        let epoch = news.borrow().epoch;
+        let number = self.ring().next - 1;
         Subscription { hub: self.clone(), news, at: EventId { epoch, number } }
     }
 
     /// What was told since this event, and from now on.
     pub fn resume(&self, after: EventId) -> Result<Subscription, Ended> {
         let news = self.0.news.subscribe();
-        let ring = self.ring();
-        let known = (ring.first() - 1..ring.next).contains(&after.number);
-        if after.epoch != news.borrow().epoch || !known {
+        let epoch = news.borrow().epoch;
+        let known = {
+            let ring = self.ring();
+            (ring.first() - 1..ring.next).contains(&after.number)
+        };
+        if after.epoch != epoch || !known {
             return Err(Ended::Unknown);
         }
-        drop(ring);
         Ok(Subscription { hub: self.clone(), news, at: after })
     }
 
@@ -231,15 +236,35 @@ impl Hub {
 
     /// The event as a subscriber over HTTP reads it: id, name and JSON.
     pub fn frame(&self, id: EventId, entry: &Entry) -> Bytes {
-        let mut made = false;
-        let frame = entry.frame.get_or_init(|| {
-            made = true;
-            frame(Some(id), entry.event.name(), &entry.event)
-        });
-        if made {
-            self.0.bytes.fetch_add(frame.len(), Ordering::Relaxed);
-        }
-        frame.clone()
+        entry.frame.get_or_init(|| frame(Some(id), entry.event.name(), &entry.event)).clone()
+    }
+}
+
+/// Bytes that an event keeps in memory, roughly: its records, which may be gone from the board, and its
+/// text. Decided once, so that what is added is what is taken away.
+fn weight(event: &Event) -> usize {
+    const RECORD: usize = 768;
+    let desired = |lrp: &LrpDeployment| {
+        let definitions = lrp.definitions.iter().map(|(_, it)| it.packed().packed_len());
+        RECORD + 3 * definitions.sum::<usize>()
+    };
+    let task = |task: &Task| {
+        let definition = &task.definition;
+        let files = definition.volume_mounted_files.iter().map(|file| file.content.len());
+        let rules = definition.egress_rules.len() * 128;
+        4 * RECORD + 2 * (task.result.len() + files.sum::<usize>() + rules)
+    };
+    match event {
+        Event::DesiredLrpCreated(lrp) | Event::DesiredLrpRemoved(lrp) => desired(lrp),
+        Event::DesiredLrpChanged(before, after) => desired(before) + desired(after),
+        Event::InstanceCreated(_)
+        | Event::InstanceRemoved(_)
+        | Event::Crashed(_)
+        | Event::GroupCreated(_)
+        | Event::GroupRemoved(_) => RECORD,
+        Event::InstanceChanged(..) | Event::GroupChanged(..) => 2 * RECORD,
+        Event::TaskCreated(it) | Event::TaskRemoved(it) => task(it),
+        Event::TaskChanged(before, after) => task(before) + task(after),
     }
 }
 

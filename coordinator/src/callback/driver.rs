@@ -1,12 +1,13 @@
 //! Calls consumers back.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
 use ureq::config::Config;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use volvox_protocol::api::CallbackFailure;
@@ -49,7 +50,7 @@ impl Default for Settings {
         Settings {
             at_once: 64,
             tries: 3,
-            timeout: Duration::from_secs(10),
+            timeout: Duration::from_secs(8),
             pause: Duration::from_millis(500),
             trusted: PathBuf::new(),
         }
@@ -98,11 +99,12 @@ struct Shared {
     delivered: AtomicU64,
     failed: AtomicU64,
     book: Mutex<Book>,
+    stopping: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
 struct Book {
-    under_way: BTreeMap<TaskGuid, ()>,
+    under_way: BTreeSet<TaskGuid>,
     hosts: BTreeMap<String, Arc<Semaphore>>,
     failures: BTreeMap<TaskGuid, CallbackFailure>,
     order: VecDeque<TaskGuid>,
@@ -136,6 +138,11 @@ impl Callbacks {
         }
     }
 
+    /// Ends: what is under way is left to the next coordinator, which asks again.
+    pub fn stop(&self) {
+        self.0.stopping.send_replace(true);
+    }
+
     fn book(&self) -> MutexGuard<'_, Book> {
         self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -157,7 +164,8 @@ impl Callbacks {
     /// Takes on a task, unless it is being told of already. Gives the gate of its host.
     fn begin(&self, task: &Task) -> Option<Arc<Semaphore>> {
         let mut book = self.book();
-        if book.under_way.insert(task.task_guid.clone(), ()).is_some() {
+        // Convergence asks again for those that found no place.
+        if book.under_way.len() >= QUEUE || !book.under_way.insert(task.task_guid.clone()) {
             return None;
         }
         let host = host_of(&task.definition.completion_callback_url).to_owned();
@@ -186,11 +194,20 @@ pub fn start(settings: Settings, bbs: Bbs, mut inbox: Inbox) -> Result<Callbacks
         settings,
         bbs,
     });
+    let mut stopping = callbacks.0.stopping.subscribe();
     tokio::spawn(async move {
-        while let Some(task) = inbox.0.recv().await {
+        // Dropped at the end, with all that is in it: none of it may keep the board open.
+        let mut telling = JoinSet::new();
+        loop {
+            let task = tokio::select! {
+                task = inbox.0.recv() => task,
+                _ = stopping.wait_for(|stopping| *stopping) => return,
+                Some(_) = telling.join_next(), if !telling.is_empty() => continue,
+            };
+            let Some(task) = task else { return };
             let Some(gate) = caller.callbacks.begin(&task) else { continue };
             let caller = Arc::clone(&caller);
-            tokio::spawn(async move {
+            telling.spawn(async move {
                 caller.tell(&task, &gate).await;
                 caller.callbacks.end(&task, gate);
             });
@@ -220,25 +237,23 @@ enum Told {
 impl Caller {
     async fn tell(&self, task: &Arc<Task>, host: &Semaphore) {
         let guid = &task.task_guid;
-        let (Ok(_host), Ok(_any)) = (host.acquire().await, self.gate.acquire().await) else {
-            return;
-        };
-        // Only one of those who may tell does: the board lets one through.
-        if let Err(error) = self.bbs.ask(Command::ResolvingTask(guid.clone())).await {
-            tracing::debug!(task_guid = guid.as_str(), %error, "not ours to tell");
-            return;
-        }
         let mut pause = self.settings.pause;
         for attempt in 1..=self.settings.tries.max(1) {
+            // Held for one try at a time: a pause is no reason to keep others waiting.
+            let (Ok(of_host), Ok(of_all)) = (host.acquire().await, self.gate.acquire().await)
+            else {
+                return;
+            };
+            // Only one of those who may tell does: the board lets one through.
+            if attempt == 1
+                && let Err(error) = self.bbs.ask(Command::ResolvingTask(guid.clone())).await
+            {
+                tracing::debug!(task_guid = guid.as_str(), %error, "not ours to tell");
+                return;
+            }
             let last = attempt == self.settings.tries.max(1);
             let (reason, given_up) = match self.call(task).await {
-                Told::Yes => {
-                    self.callbacks.0.delivered.fetch_add(1, Ordering::Relaxed);
-                    if let Err(error) = self.bbs.ask(Command::DeleteTask(guid.clone())).await {
-                        tracing::warn!(task_guid = guid.as_str(), %error, "told, not deleted");
-                    }
-                    return;
-                }
+                Told::Yes => return self.forget(guid).await,
                 Told::Again(reason) => (reason, last),
                 Told::No(reason) => (reason, true),
             };
@@ -255,8 +270,22 @@ impl Caller {
             if given_up {
                 return;
             }
+            drop((of_host, of_all));
             tokio::time::sleep(pause).await;
             pause = pause.saturating_mul(2);
+        }
+    }
+
+    /// The consumer knows: so the task may go. Convergence may have taken it back meanwhile.
+    async fn forget(&self, guid: &TaskGuid) {
+        self.callbacks.0.delivered.fetch_add(1, Ordering::Relaxed);
+        let delete = || self.bbs.ask(Command::DeleteTask(guid.clone()));
+        if delete().await.is_ok() {
+            return;
+        }
+        let resolved = self.bbs.ask(Command::ResolvingTask(guid.clone())).await;
+        if let Err(error) = resolved.map(drop).and(delete().await.map(drop)) {
+            tracing::warn!(task_guid = guid.as_str(), %error, "told, not deleted");
         }
     }
 

@@ -101,6 +101,63 @@ fn every_change_leaves_a_line() {
 }
 
 #[test]
+fn who_hangs_up_leaves_a_line_all_the_same() {
+    let stage = Stage::new();
+    for nth in 0..20 {
+        let body = json!({"desired_lrp": lrp(&format!("p{nth}"), 1)}).to_string();
+        let request = format!(
+            "POST /v1/desired_lrp/desire.r2 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
+             content-length: {}\r\n\r\n{body}",
+            stage.token,
+            body.len()
+        );
+        let mut stream = std::net::TcpStream::connect(stage.address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+    }
+    // What has happened and what was written down come to the same.
+    eventually("every change has its line", || {
+        let desired = stage.get("/v1/desired_lrps/list.r3?fields=process_guid");
+        let desired = desired.json()["desired_lrps"].as_array().unwrap().len();
+        let audit = std::fs::read_to_string(stage.folder.path().join("audit.log")).unwrap();
+        let lines = audit.lines().filter(|line| line.contains("\"status\":200")).count();
+        (desired > 0 && lines == desired).then_some(())
+    });
+}
+
+#[test]
+fn a_stream_ends_with_its_token() {
+    use std::io::{BufRead as _, BufReader};
+    use volvox_coordinator::api::access::TokenFile;
+    let stage = Stage::new();
+    let token = stage.token("read");
+    let answer = crate::stage::agent()
+        .get(format!("http://{}/v1/events/tasks.r1", stage.address))
+        .header("authorization", format!("Bearer {token}"))
+        .call()
+        .unwrap();
+    let mut lines = BufReader::new(answer.into_body().into_reader()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), ": events of Volvox");
+    let now = volvox_mesh::tls::config::system_clock()();
+    TokenFile::of(stage.folder.path()).revoke(now, "read").unwrap();
+    let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    assert!(rest.contains(&"event: closing".to_owned()), "{rest:?}");
+}
+
+#[test]
+fn strangers_cannot_take_the_room_for_bodies() {
+    let stage = Stage::with("api.limits.bodies_mb = 2\n");
+    let hold = "GET /livez HTTP/1.1\r\nhost: x\r\ncontent-length: 2000000\r\n\r\n";
+    let _held: Vec<_> = (0..50)
+        .map(|_| {
+            let mut stream = std::net::TcpStream::connect(stage.address).unwrap();
+            stream.write_all(hold.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    stage.done("/v1/domains/upsert", json!({"domain": "d", "ttl": 1}));
+}
+
+#[test]
 fn the_socket_needs_no_token() {
     let stage = Stage::new();
     let mut socket = UnixStream::connect(stage.folder.path().join("api.sock")).unwrap();

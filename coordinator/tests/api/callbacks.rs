@@ -72,7 +72,8 @@ fn a_consumer_is_told_and_the_task_is_forgotten() {
 
 #[test]
 fn a_consumer_that_is_not_there_yet_is_called_again() {
-    let stage = Stage::with("callbacks.pause_ms = 10\ncallbacks.tries = 5\n");
+    let stage =
+        Stage::with("callbacks.pause_ms = 10\ncallbacks.tries = 5\ncallbacks.timeout_s = 2\n");
     let (url, hears) = consumer(&[503, 504, 200]);
     ended(&stage, "t", &url);
     for _ in 0..3 {
@@ -108,8 +109,8 @@ fn any_other_answer_counts_as_heard() {
 #[test]
 fn a_consumer_that_never_answers_is_given_up_and_convergence_begins_again() {
     let stage = Stage::with(
-        "callbacks.pause_ms = 1\ncallbacks.tries = 2\n\
-         convergence.kick_task_after_s = 1\nconvergence.full_pass_s = 1\n",
+        "callbacks.pause_ms = 1\ncallbacks.tries = 2\ncallbacks.timeout_s = 1\n\
+         convergence.kick_task_after_s = 3\nconvergence.full_pass_s = 1\n",
     );
     // A port where nobody is: it was given to us, and given back.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -36,7 +36,10 @@ fn a_running_coordinator_hears_of_changes() {
     let forget = || access.known.lock().unwrap().looked = None;
     forget();
     assert!(access.bearer(NOW, &text).is_some());
+    let caller = access.bearer(NOW, &text).unwrap();
+    assert!(access.is_good(NOW, &caller));
     file.revoke(NOW, "ci").unwrap();
+    assert!(!access.is_good(NOW, &caller), "nor what it has open");
     forget();
     assert!(access.bearer(NOW, &text).is_none());
 }

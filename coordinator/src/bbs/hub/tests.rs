@@ -81,7 +81,7 @@ async fn who_is_too_slow_is_told_and_slows_nobody() {
 
 #[tokio::test]
 async fn texts_are_made_once_and_counted() {
-    let hub = Hub::new(7, Memory { events: 100, bytes: 1_000 });
+    let hub = Hub::new(7, Memory { events: 100, bytes: 4_000 });
     let mut reader = hub.subscribe();
     hub.tell(1, vec![event(0)]);
     let entry = reader.next(1).await.unwrap().remove(0);
@@ -91,7 +91,7 @@ async fn texts_are_made_once_and_counted() {
     assert!(text.starts_with(expected.as_bytes()), "{text:?}");
     assert!(text.ends_with(b"}\n\n"), "{text:?}");
     assert_eq!(hub.frame(reader.id_of(&entry), &entry).as_ptr(), text.as_ptr());
-    // Each text is some 200 bytes: the memory holds fewer events than it could by number.
+    // Each weighs some 768 bytes: the memory holds fewer events than it could by number.
     for commit in 2..=20 {
         hub.tell(commit, vec![event(0)]);
         for entry in reader.next(9).await.unwrap() {

@@ -1,13 +1,15 @@
 //! The desk: what cells ask, answered from the board. Each is allowed only what its certificate says.
 //!
 //! Called by the mesh, a task for each question. Nothing here waits but for the board, which answers
-//! when a change is on the disk, or says at once that it is busy.
+//! when a change is on the disk. Cells together may fill a half of its queue: when all report at once,
+//! they wait their turn here, first come first served, and consumers are not shut out. If the board is
+//! busy nevertheless, or the turn does not come, the cell is told to ask again later.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tracing::{debug, info, warn};
 use volvox_mesh::identity::{Holder, Kind};
 use volvox_mesh::request::{Refusal, Router};
@@ -24,6 +26,10 @@ use crate::bbs::command::{Command, Reply};
 use crate::bbs::driver::{Bbs, CallError};
 use crate::cells::records;
 
+/// Requests of cells that may be with the board at once: half of what it lets wait.
+const REQUESTS_AT_ONCE: usize = 4_096;
+/// How long a report waits for its turn.
+const TURN_WITHIN: Duration = Duration::from_secs(5);
 /// How often impostors are told of in the log. All are counted.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
@@ -34,6 +40,8 @@ pub(super) struct Desk {
     /// Questions being answered, by cell.
     serving: Mutex<BTreeMap<CellId, usize>>,
     told: Mutex<Option<Instant>>,
+    /// Room for requests that are with the board.
+    room: Semaphore,
 }
 
 /// A question being answered. Counts until it is dropped, also when its asker gives up.
@@ -59,7 +67,8 @@ enum Pending {
 impl Desk {
     pub(super) fn new(bbs: Bbs, tally: Arc<Tally>, requests_per_cell: usize) -> Arc<Self> {
         let (serving, told) = (Mutex::default(), Mutex::default());
-        Arc::new(Desk { bbs, tally, most: requests_per_cell, serving, told })
+        let room = Semaphore::new(REQUESTS_AT_ONCE);
+        Arc::new(Desk { bbs, tally, most: requests_per_cell, serving, told, room })
     }
 
     /// What the mesh is served by.
@@ -126,7 +135,9 @@ impl Desk {
         let _serving = self.admit(from, &report.requests)?;
         self.tally.reports.add(1);
         let kinds: Vec<usize> = report.requests.iter().map(tally::kind).collect();
-        let mut later = None;
+        let count = u32::try_from(kinds.len()).unwrap_or(u32::MAX);
+        let turn = tokio::time::timeout(TURN_WITHIN, self.room.acquire_many(count)).await;
+        let mut later = if turn.is_ok() { None } else { Some(Later::Busy) };
         let mut pending = Vec::with_capacity(kinds.len());
         for request in report.requests {
             pending.push(match later {
