@@ -1,7 +1,7 @@
 //! The rules of what consumers send about deployments. Identifiers were checked when they were made.
 
 use crate::definition::rules::{annotation, metric_tags, routes, within};
-use crate::limits::{ENTRIES, INSTANCES, SPAN_MS};
+use crate::limits::{FILTER_GUIDS, INSTANCES, SPAN_MS};
 use crate::validate::{Checker, Validate};
 
 use super::{
@@ -86,7 +86,7 @@ impl Validate for UpdateLrpDeploymentRequest {
 
 impl Validate for LrpDeploymentsRequest {
     fn check(&self, at: &mut Checker) {
-        at.at_most("process_guids", self.process_guids.len(), ENTRIES, "entries");
+        at.at_most("process_guids", self.process_guids.len(), FILTER_GUIDS, "entries");
     }
 }
 

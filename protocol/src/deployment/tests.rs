@@ -340,10 +340,10 @@ fn requests_carry_the_names_of_the_seeds() {
         &create,
         &[(r#"{"deployment":{}}"#, "deployment: missing field `process_guid`")],
     );
-    let many = json!({ "process_guids": vec!["p"; 257] }).to_string();
+    let many = json!({ "process_guids": vec!["p"; 10_001] }).to_string();
     check::<LrpDeploymentsRequest>(
         "{}",
-        &[(&many, "process_guids: has 257 entries, the limit is 256")],
+        &[(&many, "process_guids: has 10001 entries, the limit is 10000")],
     );
 }
 

@@ -201,9 +201,8 @@ impl Turn<'_> {
         let landed: Vec<u32> = flights
             .chain(roll.stuck.iter().copied())
             .filter(|index| {
-                new_instance(process, after, *index).is_some_and(|lrp| {
-                    serves(lrp) && lrp.since + min_healthy_time <= self.now
-                })
+                new_instance(process, after, *index)
+                    .is_some_and(|lrp| serves(lrp) && lrp.since + min_healthy_time <= self.now)
             })
             .collect();
         for index in landed {

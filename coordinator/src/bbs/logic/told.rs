@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use volvox_protocol::actual_lrp::{ActualLrp, LrpGroup, Presence};
+use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::event::Event;
 use volvox_protocol::id::{DefinitionId, ProcessGuid};
 use volvox_protocol::resolve::resolved;
@@ -38,10 +39,8 @@ impl Turn<'_> {
         places.extend(self.places_of_another_active());
         let mut mended: BTreeMap<Place, Option<Event>> = BTreeMap::new();
         for place in places {
-            let (before, after) = self.around(&place);
-            let ids: BTreeSet<&DefinitionId> =
-                before.keys().chain(after.keys()).map(|(id, _)| id).collect();
-            if ids.len() > 1 {
+            let (before, after, definitions) = self.around(&place);
+            if definitions > 1 {
                 let old = resolved(before.values(), self.active_before(&place.0).as_ref());
                 let new = resolved(after.values(), self.active_after(&place.0).as_ref());
                 mended.insert(place, step(old.first(), new.first()));
@@ -61,8 +60,9 @@ impl Turn<'_> {
         self.events = events;
     }
 
-    /// The records of an index before the turn and after it.
-    fn around(&self, (process, index): &Place) -> (Here, Here) {
+    /// The records of an index before the turn and after it, and of how many definitions there
+    /// were some at any time in it.
+    fn around(&self, (process, index): &Place) -> (Here, Here, usize) {
         let changes = self.changes.iter().rev().filter_map(|change| match change {
             Change::Actual(_, before, after) => {
                 let lrp = before.as_ref().or(after.as_ref())?;
@@ -78,14 +78,16 @@ impl Turn<'_> {
         });
         let changes: Vec<_> = changes.collect();
         let known = self.board.records.process(process);
-        let deployment = known.and_then(|known| known.deployment.as_ref()).map(|(_, it)| it);
-        let desired = deployment.into_iter().flat_map(|it| it.definitions.iter().map(|(id, _)| id));
+        let there = known.into_iter().flat_map(|known| known.definitions());
         let told = changes.iter().flat_map(|(before, after)| [*before, *after]).flatten();
-        let ids: BTreeSet<&DefinitionId> =
-            desired.chain(told.map(|it| &it.definition_id)).collect();
+        let ids: BTreeSet<&DefinitionId> = there.chain(told.map(|it| &it.definition_id)).collect();
         let slots = ids.into_iter().flat_map(|id| known.map_or(&[][..], |it| it.at(id, *index)));
         let after: Here = slots.map(|slot| (key_of(&slot.lrp), Arc::clone(&slot.lrp))).collect();
         let mut before = after.clone();
+        let told = changes.iter().flat_map(|(before, after)| [*before, *after]).flatten();
+        let told = told.map(|it| &it.definition_id);
+        let met: BTreeSet<&DefinitionId> = after.keys().map(|(id, _)| id).chain(told).collect();
+        let definitions = met.len();
         for (old, new) in changes {
             if let Some(new) = new {
                 before.remove(&key_of(new));
@@ -94,7 +96,7 @@ impl Turn<'_> {
                 before.insert(key_of(old), Arc::clone(old));
             }
         }
-        (before, after)
+        (before, after, definitions)
     }
 
     fn active_after(&self, process: &ProcessGuid) -> Option<DefinitionId> {
@@ -125,12 +127,16 @@ impl Turn<'_> {
     fn places_of_another_active(&self) -> BTreeSet<Place> {
         let mut places = BTreeSet::new();
         for change in &self.changes {
-            if let Change::Deployment(_, Some(before), Some(after)) = change
-                && before.active_definition_id != after.active_definition_id
-                && let Some(process) = self.board.records.process(&after.process_guid)
+            let Change::Deployment(_, before, after) = change else { continue };
+            let active = |it: &Option<Arc<LrpDeployment>>| {
+                it.as_ref().map(|deployment| deployment.active_definition_id.clone())
+            };
+            if active(before) != active(after)
+                && let Some(either) = before.as_ref().or(after.as_ref())
+                && let Some(process) = self.board.records.process(&either.process_guid)
             {
                 let indices = process.instances().iter().map(|slot| slot.lrp.index);
-                places.extend(indices.map(|index| (after.process_guid.clone(), index)));
+                places.extend(indices.map(|index| (either.process_guid.clone(), index)));
             }
         }
         places
