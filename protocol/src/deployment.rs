@@ -135,6 +135,19 @@ impl LrpDeployment {
         }
     }
 
+    /// Has equal names share one text: decoding made a copy of each.
+    pub fn share_names(&mut self) {
+        if self.active_definition_id.as_str() == self.process_guid.as_str() {
+            self.active_definition_id = (&self.process_guid).into();
+        }
+        let active = &self.active_definition_id;
+        self.definitions.share_name(active);
+        if let Some(healthy) = &mut self.healthy_definition_id {
+            let known = self.definitions.iter().map(|(id, _)| id).find(|id| *id == healthy);
+            *healthy = known.unwrap_or(healthy).clone();
+        }
+    }
+
     /// The same deployment without what it was made from before: that may be much to show.
     #[must_use]
     pub fn without_history(&self) -> Self {

@@ -13,6 +13,10 @@ pub const ACTION_DEPTH: usize = 16;
 pub const ACTION_COUNT: usize = 256;
 /// Instances of one LRP.
 pub const INSTANCES: u32 = 100_000;
+/// Processes that one request may name to be shown.
+pub const FILTER_GUIDS: usize = 10_000;
+/// Indices that one update replaces at the same time.
+pub const IN_FLIGHT: u32 = 1_000;
 /// Definitions that the instances of one LRP are made from at the same time.
 pub const DEFINITIONS: usize = 32;
 /// Bytes in an annotation.

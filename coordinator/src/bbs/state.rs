@@ -110,6 +110,17 @@ impl Process {
         self.instances.get(from).is_some_and(|slot| slot.lrp.definition_id == *definition)
     }
 
+    /// The definitions that there are records of, each once.
+    pub fn definitions(&self) -> impl Iterator<Item = &DefinitionId> {
+        let mut rest = &self.instances[..];
+        std::iter::from_fn(move || {
+            let id = &rest.first()?.lrp.definition_id;
+            let of = rest.partition_point(|slot| slot.lrp.definition_id == *id);
+            rest = &rest[of..];
+            Some(id)
+        })
+    }
+
     /// The definition that a reader means who names an index and no definition: the active one
     /// when it has a record there, or the only one that has.
     pub fn definition_at(&self, index: u32) -> Option<&DefinitionId> {
@@ -118,10 +129,10 @@ impl Process {
             return Some(active);
         }
         // Without the active one, that of a reader who sees one instance for each index.
-        let here = self.instances.iter().filter(|slot| slot.lrp.index == index);
+        let here = self.definitions().flat_map(|id| self.at(id, index));
         let shown = resolve::resolved(here.map(|slot| &slot.lrp), active);
-        let shown = shown.first()?.definition_id.clone();
-        self.at(&shown, index).first().map(|slot| &slot.lrp.definition_id)
+        let shown = &shown.first()?.definition_id;
+        self.definitions().find(|id| *id == shown)
     }
 
     /// The records of one index of one definition as a group.

@@ -91,6 +91,13 @@ impl Definitions {
         self.0 = all.into_boxed_slice();
     }
 
+    /// Has the definition of this id share its text with `id`.
+    pub(super) fn share_name(&mut self, id: &DefinitionId) {
+        for known in self.0.iter_mut().filter(|(known, _)| known == id) {
+            known.0 = id.clone();
+        }
+    }
+
     /// Takes a definition out.
     pub fn remove(&mut self, id: &DefinitionId) -> Option<Definition> {
         let mut all = std::mem::take(&mut self.0).into_vec();

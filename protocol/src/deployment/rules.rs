@@ -1,7 +1,7 @@
 //! The rules of what consumers send about deployments. Identifiers were checked when they were made.
 
 use crate::definition::rules::{annotation, metric_tags, routes, within};
-use crate::limits::{ENTRIES, INSTANCES, SPAN_MS};
+use crate::limits::{FILTER_GUIDS, IN_FLIGHT, INSTANCES, SPAN_MS};
 use crate::validate::{Checker, Validate};
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
 
 impl Validate for RolloutPolicy {
     fn check(&self, at: &mut Checker) {
-        within(at, "max_in_flight", self.max_in_flight.into(), INSTANCES.into());
+        within(at, "max_in_flight", self.max_in_flight.into(), IN_FLIGHT.into());
         within(at, "canary_instances", self.canary_instances.into(), INSTANCES.into());
         within(at, "min_healthy_time_ms", self.min_healthy_time_ms, SPAN_MS);
         within(at, "stuck_after_ms", self.stuck_after_ms, SPAN_MS);
@@ -86,7 +86,7 @@ impl Validate for UpdateLrpDeploymentRequest {
 
 impl Validate for LrpDeploymentsRequest {
     fn check(&self, at: &mut Checker) {
-        at.at_most("process_guids", self.process_guids.len(), ENTRIES, "entries");
+        at.at_most("process_guids", self.process_guids.len(), FILTER_GUIDS, "entries");
     }
 }
 

@@ -150,6 +150,24 @@ fn a_deployment_is_shown_under_the_names_of_the_seeds() {
 }
 
 #[test]
+fn names_that_are_equal_share_one_text() {
+    for name in ["p", "version-1"] {
+        let named = DesiredLrp { definition_id: Some(id(name)), ..desired() };
+        let mut deployment = LrpDeployment::promote(named, ModificationTag::default());
+        deployment.healthy_definition_id = Some(id(name));
+        let bytes = postcard::to_stdvec(&deployment).unwrap();
+        let mut read: LrpDeployment = postcard::from_bytes(&bytes).unwrap();
+        read.share_names();
+        assert_eq!(read, deployment);
+        let active = read.active_definition_id.as_str().as_ptr();
+        let (known, _) = read.definitions.iter().next().unwrap();
+        assert_eq!(known.as_str().as_ptr(), active);
+        assert_eq!(read.healthy_definition_id.as_ref().unwrap().as_str().as_ptr(), active);
+        assert_eq!(read.process_guid.as_str().as_ptr() == active, name == "p");
+    }
+}
+
+#[test]
 fn what_record_version_1_held_is_a_deployment_without_an_update() {
     let new = LrpDeployment::promote(desired(), ModificationTag::default());
     let bytes = postcard::to_stdvec(&LrpDeploymentV1::from(new.clone())).unwrap();
@@ -221,8 +239,8 @@ fn what_is_created_reads_as_it_writes_and_keeps_its_rules() {
             ),
             (r#"{"rollout":null}"#, ""),
             (
-                r#"{"rollout":{"max_in_flight":100001}}"#,
-                "rollout.max_in_flight: is 100001, the limit is 100000",
+                r#"{"rollout":{"max_in_flight":1001}}"#,
+                "rollout.max_in_flight: is 1001, the limit is 1000",
             ),
             (
                 r#"{"rollout":{"canary_instances":100001}}"#,
@@ -275,8 +293,8 @@ fn updates_of_deployments_read_as_they_write_and_keep_their_rules() {
             ),
             (r#"{"metric_tags":{"a":{"static":""}}}"#, "metric_tags.a.static: must not be empty"),
             (
-                r#"{"rollout":{"max_in_flight":100001}}"#,
-                "rollout.max_in_flight: is 100001, the limit is 100000",
+                r#"{"rollout":{"max_in_flight":1001}}"#,
+                "rollout.max_in_flight: is 1001, the limit is 1000",
             ),
         ],
     );
@@ -340,10 +358,10 @@ fn requests_carry_the_names_of_the_seeds() {
         &create,
         &[(r#"{"deployment":{}}"#, "deployment: missing field `process_guid`")],
     );
-    let many = json!({ "process_guids": vec!["p"; 257] }).to_string();
+    let many = json!({ "process_guids": vec!["p"; 10_001] }).to_string();
     check::<LrpDeploymentsRequest>(
         "{}",
-        &[(&many, "process_guids: has 257 entries, the limit is 256")],
+        &[(&many, "process_guids: has 10001 entries, the limit is 10000")],
     );
 }
 

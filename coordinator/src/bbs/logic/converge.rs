@@ -301,7 +301,14 @@ impl Board {
                 }
             }
             if let Some((_, deployment)) = &process.deployment {
-                for index in 0..deployment.instances {
+                // Where all is there, as it mostly is, no index has to be looked for.
+                let complete = deployment.roll.is_none()
+                    && process.instances().len() == deployment.instances as usize
+                    && process.instances().iter().zip(0..).all(|(slot, index)| {
+                        let lrp = &slot.lrp;
+                        lrp.index == index && lrp.definition_id == deployment.active_definition_id
+                    });
+                for index in 0..if complete { 0 } else { deployment.instances } {
                     for definition in process.wanted(index) {
                         if process.at(definition, index).is_empty() {
                             visit(Subject::Index(guid.clone(), definition.clone(), index));

@@ -31,7 +31,9 @@ impl Board {
                 if let Some(fault) = faults.into_iter().next() {
                     return Err(fault);
                 }
-                (row, Change::Deployment(row, None, Some(deployment)))
+                let mut deployment = Arc::unwrap_or_clone(deployment);
+                deployment.share_names();
+                (row, Change::Deployment(row, None, Some(Arc::new(deployment))))
             }
             Change::Actual(row, None, Some(lrp)) => {
                 if let Some(fault) = self.actual_fault(&lrp) {

@@ -7,15 +7,17 @@
 //! over, has stalled or goes back. Everything is judged from stored records, so a coordinator that
 //! was restarted goes on where the last one was.
 
+use std::sync::Arc;
+
 use volvox_protocol::actual_lrp::{ActualLrp, LrpState, Presence};
 use volvox_protocol::deployment::{LrpDeployment, Pause, Roll, RollOrder};
 use volvox_protocol::id::ProcessGuid;
 use volvox_protocol::time::Timestamp;
 
+use super::Board;
 use super::agenda::Attention;
 use super::converge::Finding;
 use super::turn::Turn;
-use super::{Board, deployment::Deployed};
 use crate::bbs::command::Subject;
 use crate::bbs::state::Process;
 
@@ -119,7 +121,9 @@ impl Board {
         }
         // The way back has no deadline: there is nothing else to go to.
         if roll.order == RollOrder::Rising {
-            due(roll.progressed_at + deployment.policy().progress_deadline(), Deed::Stall);
+            let deadline = roll.progressed_at + deployment.policy().progress_deadline();
+            // While nobody was here no cell could tell of progress.
+            due(deadline.max(self.opened_at + self.settings.stale_after), Deed::Stall);
         }
         if room(deployment, roll) > 0 {
             due(Timestamp::ZERO, Deed::TakeUp);
@@ -320,9 +324,9 @@ impl Board {
         if deployment.roll.is_none() && deployment.definitions.len() == 1 {
             return;
         }
-        let deployment: Deployed = (crate::bbs::command::RowId(0), deployment.clone());
+        let deployment = Arc::clone(deployment);
         let guid = &lrp.process_guid;
-        for (id, _) in deployment.1.definitions.iter().filter(|(id, _)| **id != lrp.definition_id) {
+        for (id, _) in deployment.definitions.iter().filter(|(id, _)| **id != lrp.definition_id) {
             self.judge_again(now, Subject::Index(guid.clone(), id.clone(), lrp.index));
         }
         self.judge_again(now, Subject::Deployment(guid.clone()));

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use volvox_protocol::actual_lrp::{ActualLrp, LrpGroup, Presence};
+use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::event::Event;
 use volvox_protocol::id::{DefinitionId, ProcessGuid};
 use volvox_protocol::resolve::resolved;
@@ -19,6 +20,7 @@ use crate::bbs::command::Change;
 
 type Place = (ProcessGuid, u32);
 type Key = (DefinitionId, Presence);
+type Step<'a> = (Option<&'a Arc<ActualLrp>>, Option<&'a Arc<ActualLrp>>);
 type Here = BTreeMap<Key, Arc<ActualLrp>>;
 
 impl Turn<'_> {
@@ -37,13 +39,16 @@ impl Turn<'_> {
         let mut places: BTreeSet<Place> = self.events.iter().filter_map(place).collect();
         places.extend(self.places_of_another_active());
         let mut mended: BTreeMap<Place, Option<Event>> = BTreeMap::new();
+        let (steps, were_active) = (self.steps(), self.were_active());
         for place in places {
-            let (before, after) = self.around(&place);
-            let ids: BTreeSet<&DefinitionId> =
-                before.keys().chain(after.keys()).map(|(id, _)| id).collect();
-            if ids.len() > 1 {
-                let old = resolved(before.values(), self.active_before(&place.0).as_ref());
-                let new = resolved(after.values(), self.active_after(&place.0).as_ref());
+            let steps = steps.get(&(&place.0, place.1)).map_or(&[][..], Vec::as_slice);
+            let (before, after, definitions) = self.around(&place, steps);
+            if definitions > 1 {
+                let known = self.board.records.deployment(&place.0);
+                let active = known.map(|(_, deployment)| &deployment.active_definition_id);
+                let was_active = were_active.get(&place.0).copied().unwrap_or(active);
+                let old = resolved(before.values(), was_active);
+                let new = resolved(after.values(), active);
                 mended.insert(place, step(old.first(), new.first()));
             }
         }
@@ -61,32 +66,34 @@ impl Turn<'_> {
         self.events = events;
     }
 
-    /// The records of an index before the turn and after it.
-    fn around(&self, (process, index): &Place) -> (Here, Here) {
-        let changes = self.changes.iter().rev().filter_map(|change| match change {
-            Change::Actual(_, before, after) => {
-                let lrp = before.as_ref().or(after.as_ref())?;
-                let here = lrp.index == *index && lrp.process_guid == *process;
-                here.then_some((before.as_ref(), after.as_ref()))
+    /// What became of the records of each index in this turn, in order.
+    fn steps(&self) -> BTreeMap<(&ProcessGuid, u32), Vec<Step<'_>>> {
+        let mut steps: BTreeMap<(&ProcessGuid, u32), Vec<Step<'_>>> = BTreeMap::new();
+        for change in &self.changes {
+            if let Change::Actual(_, before, after) = change
+                && let Some(lrp) = before.as_ref().or(after.as_ref())
+            {
+                let here = steps.entry((&lrp.process_guid, lrp.index)).or_default();
+                here.push((before.as_ref(), after.as_ref()));
             }
-            Change::Domain(..)
-            | Change::Deployment(..)
-            | Change::Task(..)
-            | Change::Presence(..)
-            | Change::Settled(..)
-            | Change::Asked(..) => None,
-        });
-        let changes: Vec<_> = changes.collect();
+        }
+        steps
+    }
+
+    /// The records of an index before the turn and after it, and of how many definitions there
+    /// were some at any time in it.
+    fn around(&self, (process, index): &Place, steps: &[Step<'_>]) -> (Here, Here, usize) {
         let known = self.board.records.process(process);
-        let deployment = known.and_then(|known| known.deployment.as_ref()).map(|(_, it)| it);
-        let desired = deployment.into_iter().flat_map(|it| it.definitions.iter().map(|(id, _)| id));
-        let told = changes.iter().flat_map(|(before, after)| [*before, *after]).flatten();
-        let ids: BTreeSet<&DefinitionId> =
-            desired.chain(told.map(|it| &it.definition_id)).collect();
+        let there = known.into_iter().flat_map(|known| known.definitions());
+        let told = steps.iter().flat_map(|(before, after)| [*before, *after]).flatten();
+        let told: BTreeSet<&DefinitionId> = told.map(|it| &it.definition_id).collect();
+        let ids: BTreeSet<&DefinitionId> = there.chain(told.iter().copied()).collect();
         let slots = ids.into_iter().flat_map(|id| known.map_or(&[][..], |it| it.at(id, *index)));
         let after: Here = slots.map(|slot| (key_of(&slot.lrp), Arc::clone(&slot.lrp))).collect();
         let mut before = after.clone();
-        for (old, new) in changes {
+        let met: BTreeSet<&DefinitionId> = after.keys().map(|(id, _)| id).chain(told).collect();
+        let definitions = met.len();
+        for (old, new) in steps.iter().rev() {
             if let Some(new) = new {
                 before.remove(&key_of(new));
             }
@@ -94,43 +101,37 @@ impl Turn<'_> {
                 before.insert(key_of(old), Arc::clone(old));
             }
         }
-        (before, after)
+        (before, after, definitions)
     }
 
-    fn active_after(&self, process: &ProcessGuid) -> Option<DefinitionId> {
-        let known = self.board.records.deployment(process);
-        known.map(|(_, deployment)| deployment.active_definition_id.clone())
-    }
-
-    fn active_before(&self, process: &ProcessGuid) -> Option<DefinitionId> {
-        let first = self.changes.iter().find_map(|change| match change {
-            Change::Deployment(_, before, after) => {
-                let known = before.as_ref().or(after.as_ref())?;
-                (known.process_guid == *process).then_some(before)
+    /// What was active before the turn, of the processes whose deployment changed in it.
+    fn were_active(&self) -> BTreeMap<&ProcessGuid, Option<&DefinitionId>> {
+        let mut were = BTreeMap::new();
+        for change in self.changes.iter().rev() {
+            if let Change::Deployment(_, before, after) = change
+                && let Some(either) = before.as_ref().or(after.as_ref())
+            {
+                let active = before.as_ref().map(|it| &it.active_definition_id);
+                were.insert(&either.process_guid, active);
             }
-            Change::Domain(..)
-            | Change::Actual(..)
-            | Change::Task(..)
-            | Change::Presence(..)
-            | Change::Settled(..)
-            | Change::Asked(..) => None,
-        });
-        match first {
-            Some(before) => before.as_ref().map(|it| it.active_definition_id.clone()),
-            None => self.active_after(process),
         }
+        were
     }
 
     /// Where another record may be shown because another definition has become the active one.
     fn places_of_another_active(&self) -> BTreeSet<Place> {
         let mut places = BTreeSet::new();
         for change in &self.changes {
-            if let Change::Deployment(_, Some(before), Some(after)) = change
-                && before.active_definition_id != after.active_definition_id
-                && let Some(process) = self.board.records.process(&after.process_guid)
+            let Change::Deployment(_, before, after) = change else { continue };
+            let active = |it: &Option<Arc<LrpDeployment>>| {
+                it.as_ref().map(|deployment| deployment.active_definition_id.clone())
+            };
+            if active(before) != active(after)
+                && let Some(either) = before.as_ref().or(after.as_ref())
+                && let Some(process) = self.board.records.process(&either.process_guid)
             {
                 let indices = process.instances().iter().map(|slot| slot.lrp.index);
-                places.extend(indices.map(|index| (after.process_guid.clone(), index)));
+                places.extend(indices.map(|index| (either.process_guid.clone(), index)));
             }
         }
         places

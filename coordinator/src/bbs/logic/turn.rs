@@ -30,7 +30,7 @@ pub(super) struct Turn<'a> {
     task_starts: Vec<TaskStart>,
     /// An update is under way, or was taken further.
     pub(super) rolled: bool,
-    /// A record changed of a process that has records of several definitions.
+    /// Something changed of a process that has records of several definitions.
     mixed: bool,
 }
 
@@ -92,6 +92,10 @@ impl<'a> Turn<'a> {
     pub(super) fn put(&mut self, change: Change) {
         if let Change::Actual(_, Some(before), _) = &change {
             self.mixed = self.mixed || self.is_mixed(&before.process_guid);
+        }
+        if let Change::Deployment(_, Some(it), _) | Change::Deployment(_, None, Some(it)) = &change
+        {
+            self.mixed = self.mixed || self.is_mixed(&it.process_guid);
         }
         self.board.put(self.now, &change);
         if let Change::Actual(_, None, Some(new)) = &change {

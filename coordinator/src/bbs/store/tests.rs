@@ -550,3 +550,47 @@ fn a_database_of_schema_1_is_led_forward_and_keeps_everything() {
         versions.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
     assert_eq!(versions, ["01", "01", "02"]);
 }
+
+#[test]
+fn a_deployment_in_the_middle_of_an_update_is_read_back_to_the_letter() {
+    let desk = Desk::new();
+    let (mut store, mut board, _) = desk.open();
+    let process = ProcessGuid::new("p1").unwrap();
+    let update = |name: &str| {
+        let json = serde_json::json!({
+            "definition_id": name, "rollout": {"max_in_flight": 2, "canary_instances": 1},
+            "definition": {
+                "rootfs": "host:", "action": {"run": {"path": "/bin/false", "user": "nobody"}},
+            },
+        });
+        let update = Box::new(serde_json::from_value(json).unwrap());
+        Command::UpdateDeployment(process.clone(), update)
+    };
+    let started = |name: &str, index| {
+        let Command::Cell(request) = started("p1", index) else { panic!("a cell says it") };
+        let CellRequest::StartLrp(key, instance, running) = request.into_inner() else {
+            panic!("it says that it runs")
+        };
+        let definition_id = Some(volvox_protocol::id::DefinitionId::new(name).unwrap());
+        let key = LrpKey { definition_id, ..key };
+        Command::Cell(Valid::new(CellRequest::StartLrp(key, instance, running)).unwrap())
+    };
+    let fresh = Command::UpsertDomain(Domain::new("d").unwrap(), Duration::ZERO);
+    let commands = [fresh, desire("p1"), started("p1", 0), update("v2"), Command::ConvergeDue]
+        .into_iter()
+        .chain([update("v3"), Command::ConvergeDue, started("v3", 0), Command::ConvergeDue]);
+    for (seed, command) in commands.enumerate() {
+        store.commit(&board.apply(NOW, seed as u64, command).unwrap().changes).unwrap();
+    }
+    let (_, deployment) = board.records().deployment(&process).unwrap();
+    let roll = deployment.roll.as_ref().expect("it is under way");
+    assert!(roll.pause.is_some() && deployment.rollout.is_some(), "{deployment:#?}");
+    assert_eq!(deployment.history.len(), 1);
+    let before = shown(&board);
+    drop(store);
+    let (_, board, report) = desk.open();
+    assert_eq!((shown(&board), report.set_aside), (before, vec![]));
+    assert_eq!(crate::bbs::logic::check::check(&board, NOW), [""; 0]);
+    let found = Inspection::of(&desk.database()).unwrap();
+    assert!(found.is_sound(), "{found:?}");
+}

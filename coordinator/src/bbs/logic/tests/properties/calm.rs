@@ -1,10 +1,12 @@
 //! Nobody notices an update: as long as nothing that runs crashes and no cell is lost, every index
 //! that was served when an update began is served after every step of it, and of all that follow.
 //!
+//! Nor does a reader of the older stream lose sight: what it keeps for each index is what serves there.
+//!
 //! New instances may fail to start, cells may be emptied, the coordinator may be restarted, updates
 //! may be cancelled, superseded, paused and rolled back, the process may be scaled.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::*;
 use super::play::{Cast, Random, Step, What};
@@ -14,7 +16,7 @@ use volvox_protocol::deployment::{LrpDeploymentDefinition, LrpDeploymentUpdate, 
 use volvox_protocol::id::DefinitionId;
 use volvox_protocol::tables::crash::CrashPolicy;
 
-const SEQUENCES: u64 = 4_000;
+const SEQUENCES: u64 = 2_000;
 
 fn p() -> ProcessGuid {
     ProcessGuid::new("p0").unwrap()
@@ -31,6 +33,9 @@ struct Calm<'a> {
     /// Definitions so far, and containers so far: each new one has a name of its own.
     definitions: u64,
     containers: u64,
+    /// Whether cells are emptied. What the older stream is told of that does not add up, as the
+    /// tables have it.
+    empties: bool,
 }
 
 impl Calm<'_> {
@@ -69,12 +74,14 @@ impl Calm<'_> {
                 Command::UpsertDomain(self.cast.domains[0].clone(), ttl)
             }
             1..4 => self.update(),
+            4 if board.records.deployment(&p()).is_none() => self.create(3),
             4 => Command::ActivateDefinition(p(), name(any)),
             5 => Command::CancelUpdate(p()),
             6 => Command::Rollback(p(), name(any)),
             7 => Command::PromoteUpdate(p()),
             8 => Command::PauseUpdate(p()),
             9 => Command::ResumeUpdate(p()),
+            10 if self.random.percent(10) => Command::DeleteDeployment(p()),
             10 => Command::ConvergeAll,
             11..18 => Command::ConvergeDue,
             _ => self.cell(board),
@@ -122,9 +129,11 @@ impl Calm<'_> {
             (LrpState::Claimed(of), _) if dice < 8 => {
                 CellRequest::CrashLrp(key, of.clone(), "exit 1".into())
             }
-            (LrpState::Claimed(of), _) if dice < 9 => CellRequest::EvacuateClaimed(key, of.clone()),
+            (LrpState::Claimed(of), _) if dice < 9 && self.empties => {
+                CellRequest::EvacuateClaimed(key, of.clone())
+            }
             (LrpState::Claimed(of), _) => CellRequest::StartLrp(key, of.clone(), running()),
-            (LrpState::Running(of, _), _) if dice < 3 => {
+            (LrpState::Running(of, _), _) if dice < 3 && self.empties => {
                 CellRequest::EvacuateRunning(key, of.clone(), running())
             }
             (LrpState::Running(..), _) => return Command::ConvergeDue,
@@ -139,12 +148,64 @@ fn served(board: &Board) -> BTreeSet<u32> {
     runs.map(|lrp| lrp.index).collect()
 }
 
+/// A reader of the older stream that knows nothing of definitions and keeps one record for each
+/// index.
+#[derive(Default)]
+struct Reader(BTreeMap<u32, Arc<ActualLrp>>);
+
+impl Reader {
+    fn hears(&mut self, outcome: Option<Outcome>) -> Result<(), String> {
+        for event in outcome.into_iter().flat_map(|outcome| outcome.events) {
+            let (old, new) = match &event {
+                Event::GroupCreated(new) => (None, Some(only(new))),
+                Event::GroupChanged(old, new) => (Some(only(old)), Some(only(new))),
+                Event::GroupRemoved(old) => (Some(only(old)), None),
+                Event::DesiredLrpCreated(_)
+                | Event::DesiredLrpChanged(..)
+                | Event::DesiredLrpRemoved(_)
+                | Event::InstanceCreated(_)
+                | Event::InstanceChanged(..)
+                | Event::InstanceRemoved(_)
+                | Event::Crashed(_)
+                | Event::TaskCreated(_)
+                | Event::TaskChanged(..)
+                | Event::TaskRemoved(_) => continue,
+            };
+            let Some(index) = old.or(new).map(|lrp| lrp.index) else { continue };
+            let known = self.0.remove(&index);
+            if known.as_deref().map(shown) != old.map(|lrp| shown(lrp)) {
+                return Err(format!("a reader of groups knows {known:#?} and hears {event:#?}"));
+            }
+            self.0.extend(new.map(|new| (index, Arc::clone(new))));
+        }
+        Ok(())
+    }
+
+    fn agrees(&self, board: &Board) -> Result<(), String> {
+        let process = board.records.process(&p());
+        let there = process.map(|process| process.resolved()).unwrap_or_default();
+        let there: Vec<_> = there.iter().map(|lrp| shown(lrp)).collect();
+        let known: Vec<_> = self.0.values().map(|lrp| shown(lrp)).collect();
+        if there == known {
+            return Ok(());
+        }
+        Err(format!("a reader of groups knows {known:#?}, there is {there:#?}"))
+    }
+}
+
+/// What such a reader looks at.
+fn shown(lrp: &ActualLrp) -> (u32, DefinitionId, LrpState) {
+    (lrp.index, lrp.definition_id.clone(), lrp.state.clone())
+}
+
 fn instances(board: &Board) -> u32 {
     board.records.deployment(&p()).map_or(0, |(_, deployment)| deployment.instances)
 }
 
 fn play(cast: &Cast, seed: u64) -> Result<(), String> {
-    let mut calm = Calm { cast, random: Random(seed), definitions: 0, containers: 0 };
+    let empties = seed.is_multiple_of(2);
+    let mut calm = Calm { cast, random: Random(seed), definitions: 0, containers: 0, empties };
+    let mut reader = Reader::default();
     // Old records of emptied cells would expire, and that is not about updates.
     let evacuation_timeout = Duration::from_secs(1 << 40);
     let crash_policy = CrashPolicy::default();
@@ -155,13 +216,17 @@ fn play(cast: &Cast, seed: u64) -> Result<(), String> {
     }
     let count = u32::try_from(calm.random.below(5)).unwrap();
     let create = calm.create(count);
-    watch.apply(1, create)?;
+    reader.hears(watch.apply(1, create)?)?;
     let mut had: BTreeSet<u32> = BTreeSet::new();
     let mut taken = Vec::new();
     for _ in 0..120 {
         let step = calm.next(&watch.board);
         taken.push(step.clone());
-        watch.take(step)?;
+        let outcome = watch.take(step)?;
+        if !empties {
+            reader.hears(outcome)?;
+            reader.agrees(&watch.board)?;
+        }
         let (here, count) = (served(&watch.board), instances(&watch.board));
         had.retain(|index| *index < count);
         if let Some(index) = had.difference(&here).next() {
@@ -191,7 +256,8 @@ fn the_calm_sequences_reach_ends_of_updates() {
     let cast = Cast::new();
     let (mut finished, mut back, mut paused, mut replaced) = (0, 0, 0, 0);
     for seed in 0..200 {
-        let mut calm = Calm { cast: &cast, random: Random(seed), definitions: 0, containers: 0 };
+        let random = Random(seed);
+        let mut calm = Calm { cast: &cast, random, definitions: 0, containers: 0, empties: true };
         let mut watch = Watch::new(Settings::default());
         let create = calm.create(2);
         watch.apply(1, create).unwrap();

@@ -52,8 +52,8 @@ pub(super) fn comes_to_rest(cast: &Cast, watch: &mut Watch) -> Result<(), String
     Err(format!("the board does not come to rest: {told:?}"))
 }
 
-/// What obedient cells say: what is to start runs, what is to stop goes, what was claimed runs. A
-/// stop that was lost before comes again.
+/// What obedient cells say: what is to start runs, what is to stop goes, what was claimed runs, what
+/// runs is ready. A stop that was lost before comes again.
 fn obey(there: &[CellId], round: u64, effects: Vec<Effect>, board: &Board) -> Vec<CellRequest> {
     let mut said = Vec::new();
     for effect in effects {
@@ -83,7 +83,10 @@ fn obey(there: &[CellId], round: u64, effects: Vec<Effect>, board: &Board) -> Ve
         }
     }
     for lrp in board.records.instances() {
-        if let LrpState::Claimed(instance) = &lrp.state
+        let not_ready = lrp.running().is_some_and(|running| !running.routable);
+        let starts = lrp.presence == Presence::Ordinary && not_ready;
+        if let LrpState::Claimed(instance) | LrpState::Running(instance, _) = &lrp.state
+            && (starts || !lrp.state.is_running())
             && there.contains(&instance.cell_id)
             && !lrp.stopping
         {

@@ -127,7 +127,8 @@ impl Cast {
             instance_guid: random.of(&self.guids).clone(),
             cell_id: random.of(&self.cells).clone(),
         });
-        let running = random.of(&self.running).clone();
+        let mut running = random.of(&self.running).clone();
+        Arc::make_mut(&mut running).routable = random.percent(80);
         let why = "exit 1".into();
         let dice = random.below(20);
         cell_says(match (&lrp.state, lrp.presence) {

@@ -183,13 +183,22 @@ fn an_update_without_progress_stalls_and_goes_on_when_told() {
     rolling.starts("id2", 0);
     rolling.stops("id1", 0);
     // The landing was progress: a minute from there, also over a restart.
-    rolling.waits(50);
+    rolling.waits(20);
     rolling.stage = rolling.stage.restarted();
-    rolling.waits(9);
+    rolling.waits(39);
     assert_eq!(rolling.pause(), None);
     rolling.waits(1);
     assert_eq!(rolling.pause(), Some(Pause::Stalled));
     rolling.shows(["id2 RUNNING", "id1 RUNNING, id2 UNCLAIMED", "id1 RUNNING"]);
+    // A coordinator that was away past the deadline listens to the cells first.
+    let mut away = rolling.clone();
+    away.does(resume());
+    away.stage.now = away.stage.now + Duration::from_secs(1_000);
+    away.stage = away.stage.restarted();
+    away.waits(29);
+    assert_eq!(away.pause(), None);
+    away.waits(1);
+    assert_eq!(away.pause(), Some(Pause::Stalled));
     let mut told = rolling.clone();
     told.does(resume());
     assert_eq!(told.pause(), None);
