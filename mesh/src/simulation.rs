@@ -693,7 +693,8 @@ impl Simulation {
                 address: self.members[there].address,
                 dialled,
             };
-            let extra = if dialled { Duration::ZERO } else { self.latency() };
+            // The answering side has the link first: its welcome is what tells the other.
+            let extra = if dialled { self.latency() } else { Duration::ZERO };
             self.plan(self.now + delay + extra, here, Happening::Input(Box::new(up)));
         }
     }

@@ -21,8 +21,8 @@ use crate::record::{Content, Item, REVOCATIONS, Record, Topic};
 const SPEAK_UP: Duration = Duration::from_secs(10);
 
 /// Forgeries in one message after which the rest is not looked at, and the link ends: who passes news on
-/// has checked it, and each check costs us time.
-const FORGERIES: u64 = 8;
+/// has checked it, and each check costs us time. A link has a budget of them, too.
+const FORGERIES: u32 = 8;
 
 /// Members that can be revoked. Beyond it, certificates have to run out.
 const REVOKED: usize = 65_536;
@@ -33,13 +33,20 @@ const REBIRTH: Duration = Duration::from_secs(10);
 
 impl<N: Notary> Member<N> {
     pub(super) fn hear_all(&mut self, now: Timestamp, from: MemberId, items: Vec<Item>) {
-        let forged = self.refused.forged;
+        let mut forgeries = 0;
         for item in items {
+            let before = self.refused.forged + self.refused.certificates;
             match item {
                 Item::Record(record) => self.hear_record(now, from, record),
                 Item::Accusation(accusation) => self.hear_accusation(now, from, accusation),
             }
-            if self.refused.forged - forged >= FORGERIES {
+            if self.refused.forged + self.refused.certificates == before {
+                continue;
+            }
+            forgeries += 1;
+            let link = self.links.get_mut(&from);
+            let is_within = link.is_none_or(|link| link.forgeries.take(now, 1));
+            if forgeries >= FORGERIES || !is_within {
                 self.out.push(Effect::Close { peer: from });
                 return;
             }
@@ -68,6 +75,14 @@ impl<N: Notary> Member<N> {
         let forgotten = self.forgotten.get(&subject);
         if forgotten.is_some_and(|f| record.topic != Topic::Card || record.version <= f.card) {
             self.refused.stale += 1;
+            return;
+        }
+        // A check costs us time, and a member could sign new versions without end.
+        if subject == from
+            && let Some(link) = self.links.get_mut(&from)
+            && !link.words.take(now, 1)
+        {
+            self.refused.excessive += 1;
             return;
         }
         let holder = self.roster.get(subject).and_then(|s| s.holder().cloned());

@@ -27,7 +27,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(15);
 const LINGER: Duration = Duration::from_secs(30);
 
 /// A newcomer that asked one for everything asks another after this time.
-const CATCH_UP: Duration = Duration::from_secs(3);
+const CATCH_UP: Duration = Duration::from_secs(2);
 
 /// How often links are looked at when all is well.
 const LOOK: Duration = Duration::from_secs(5);
@@ -62,6 +62,10 @@ pub(super) struct Link {
     pub(super) questions: Budget,
     /// Whom it may have us ask.
     pub(super) errands: Budget,
+    /// What it may say of itself that we have to check.
+    pub(super) words: Budget,
+    /// What of it may turn out to be forged, before the link ends.
+    pub(super) forgeries: Budget,
 }
 
 impl Link {
@@ -85,6 +89,8 @@ impl Link {
             wants: Budget::new(50, 500, now),
             questions: Budget::new(5, 40, now),
             errands: Budget::new(20, 100, now),
+            words: Budget::new(30, 200, now),
+            forgeries: Budget::new(1, 50, now),
         }
     }
 
@@ -110,7 +116,12 @@ impl<N: Notary> Member<N> {
         peer: MemberId,
         address: SocketAddr,
     ) -> &mut Link {
-        let link = self.links.entry(peer).or_insert_with(|| Link::new(now, address));
+        let (urgent, gossip) = (self.urgent.recent(now), self.gossip.recent(now));
+        let link = self.links.entry(peer).or_insert_with(|| Link {
+            urgent_place: urgent,
+            gossip_place: gossip,
+            ..Link::new(now, address)
+        });
         if !link.open {
             link.address = address;
         }
@@ -147,15 +158,22 @@ impl<N: Notary> Member<N> {
             self.out.push(Effect::Close { peer });
             return;
         }
-        let (urgent, gossip) = (self.urgent.end(), self.gossip.end());
         let link = self.link_entry(now, peer, address);
         let was_open = link.open;
         let old = std::mem::replace(link, Link::new(now, address));
-        // What a member may ask for is not more because it comes again.
-        let Link { wants, questions, errands, .. } = old;
-        *link = Link { wants, questions, errands, open: true, dialled, ..Link::new(now, address) };
-        link.urgent_place = urgent;
-        link.gossip_place = gossip;
+        // What a member may ask for is not more because it comes again; and what came up while the
+        // link was being made is told now.
+        let Link { wants, questions, errands, words, forgeries, .. } = old;
+        let Link { urgent_place, gossip_place, .. } = old;
+        let new = Link { open: true, dialled, ..Link::new(now, address) };
+        let new = Link { wants, questions, errands, words, forgeries, ..new };
+        *link = Link { urgent_place, gossip_place, ..new };
+        if urgent_place < self.urgent.end() {
+            self.timers.urgent = self.timers.urgent.min(now + self.profile.urgent_delay);
+        }
+        if gossip_place < self.gossip.end() {
+            self.timers.gossip = self.timers.gossip.min(now + self.profile.gossip_every);
+        }
         self.timers.seeds = Timestamp::NEVER;
         self.seed_backoff = 0;
         self.timers.links = now;
@@ -163,8 +181,7 @@ impl<N: Notary> Member<N> {
         let is_waiting = now.since(self.asked_everything) < CATCH_UP;
         let is_needed = self.profile.leaf || !self.synced && !is_waiting || was_open;
         if is_needed {
-            self.asked_everything = now;
-            self.ask_everything(peer);
+            self.ask_everything(now, peer);
         }
         self.probe_on_link(now, peer);
     }
@@ -237,6 +254,9 @@ impl<N: Notary> Member<N> {
                 Some((false, _)) | None => self.dial(now, *peer),
             }
         }
+        if !self.synced {
+            next = next.min(self.catch_up(now));
+        }
         let mut unwanted = Vec::new();
         let roster = &self.roster;
         let in_probe = &self.probes;
@@ -257,6 +277,22 @@ impl<N: Notary> Member<N> {
             self.out.push(Effect::Close { peer });
         }
         self.timers.links = next;
+    }
+
+    /// Whom a newcomer asked may have ended, or its answer was lost: then it asks another. When to
+    /// look again.
+    fn catch_up(&mut self, now: Timestamp) -> Timestamp {
+        let due = self.asked_everything + CATCH_UP;
+        if due > now {
+            return due;
+        }
+        let open = self.links.iter().filter(|(_, link)| link.open).map(|(peer, _)| *peer);
+        let open: Vec<MemberId> = open.collect();
+        if !open.is_empty() {
+            let peer = open[self.random.below(open.len())];
+            self.ask_everything(now, peer);
+        }
+        now + CATCH_UP
     }
 
     /// Nobody is linked with us: somebody of those we were told of at the beginning may be there.

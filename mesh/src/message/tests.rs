@@ -8,7 +8,7 @@ use volvox_protocol::random::SplitMix;
 
 use super::*;
 use crate::identity::Signature;
-use crate::record::{Accusation, BODY_BYTES, Card, Content, REVOCATIONS, Record};
+use crate::record::{Accusation, BODY_BYTES, Card, Content, REVOCATIONS, Record, Topic, Version};
 use crate::simulation::{Simulation, sample_info, sample_load};
 
 /// A notary that signs with what it is told.
@@ -238,7 +238,11 @@ fn the_bytes_of_every_kind_are_what_they_were() {
     let record = Record::signed(&notary, one, version, Content::Card(card));
     let accusation = Accusation::signed(&notary, one, two, version);
     let roots = Roots { standing: 1, load: 128 };
-    let holding = Holding { subject: one, versions: vec![(Topic::Load, version)], missing: true };
+    let holding = Holding {
+        subject: one,
+        versions: [(Topic::Load, version)].into_iter().collect(),
+        missing: true,
+    };
     let all = [
         Message::Ping { seq: 5, roots, items: Vec::new() },
         Message::Ack { seq: 300, roots, items: vec![Item::Accusation(Arc::new(accusation))] },

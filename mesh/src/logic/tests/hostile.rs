@@ -395,7 +395,7 @@ fn answers_that_nobody_asked_for_are_dropped() {
     let subject = id(&mesh, VICTIM);
     let roots = mesh.member(0).roots();
     let counted = refused(&mut mesh, 0, |mesh| {
-        let holding = Holding { subject, versions: Vec::new(), missing: true };
+        let holding = Holding { subject, versions: Default::default(), missing: true };
         for scope in [Scope::Standing, Scope::Load, Scope::Coordinators] {
             let holdings = vec![holding.clone(); 1_000];
             let message = Message::Differ { scope, buckets: u64::MAX, holdings, more: true };
