@@ -611,7 +611,37 @@ impl<N: Notary> Member<N> {
 
     /// Whom we watch.
     pub fn watched(&self) -> Vec<MemberId> {
-        if self.profile.leaf { self.coordinators().collect() } else { self.rings.watched() }
+        if self.profile.leaf {
+            let mut watched = self.leaf_peers(self.me.member, rings::LEAF_PEERS);
+            watched.extend(self.coordinators());
+            watched
+        } else {
+            self.rings.watched()
+        }
+    }
+
+    /// The cells that a leaf has links to, as far as we know.
+    fn leaf_peers(&self, leaf: MemberId, count: usize) -> Vec<MemberId> {
+        let cells = self.roster.iter().filter(|(_, s)| s.is_on_rings() && !s.is_coordinator());
+        rings::leaf_peers(leaf, cells.map(|(member, _)| member), count)
+    }
+
+    fn is_leaf(&self, member: MemberId) -> bool {
+        self.roster.get(member).and_then(|s| s.card()).is_some_and(|card| card.leaf)
+    }
+
+    /// Whether this leaf should have a link to us.
+    fn minds_leaf(&self, leaf: MemberId) -> bool {
+        is_coordinator(&self.me)
+            || self.leaf_peers(leaf, rings::LEAF_PEERS).contains(&self.me.member)
+    }
+
+    fn is_linked(&self, member: MemberId) -> bool {
+        self.links.get(&member).is_some_and(|link| link.open)
+    }
+
+    fn has_coordinator(&self) -> bool {
+        self.coordinator_ids.iter().any(|coordinator| self.is_linked(*coordinator))
     }
 
     fn coordinators(&self) -> impl Iterator<Item = MemberId> {

@@ -47,7 +47,7 @@ pub enum Scope {
     Standing,
     /// Loads.
     Load,
-    /// What a leaf needs: the coordinators, nothing of others.
+    /// What a leaf needs: the coordinators, and the cells that it has links to.
     Coordinators,
 }
 

@@ -78,7 +78,7 @@ impl Topic {
 pub struct Card {
     /// Where it can be dialled.
     pub address: SocketAddr,
-    /// It cannot be dialled, or should not be: it is watched by coordinators alone.
+    /// It cannot be dialled, or should not be: it is watched by those that it dials.
     pub leaf: bool,
     /// It says goodbye. The last record of a life.
     pub left: bool,

@@ -187,6 +187,12 @@ impl<N: Notary> Member<N> {
             let generation = record.version.generation;
             let address = card.address;
             let is_elsewhere = last_address != Some(address);
+            if generation != last.generation || is_elsewhere {
+                self.dial_soon(now, member);
+            }
+            if is_coordinator(&holder) {
+                self.tell_leaves(&record);
+            }
             if before != Standing::Present || generation != last.generation || is_elsewhere {
                 self.out.push(Effect::Present { holder, generation, address });
             }

@@ -19,9 +19,8 @@ use crate::identity::{MemberId, Notary};
 use crate::message::Message;
 use crate::record::{Item, Record, Topic};
 
-/// The first wait after a dial that failed, and the longest.
+/// The first wait after a dial that failed. Each is twice the last, up to the profile's longest.
 const RETRY: Duration = Duration::from_millis(250);
-const LONGEST_RETRY: Duration = Duration::from_secs(15);
 
 /// A link that nobody wants any more is kept for so long: rings move back sometimes.
 const LINGER: Duration = Duration::from_secs(30);
@@ -191,7 +190,8 @@ impl<N: Notary> Member<N> {
     fn greet(&mut self, peer: MemberId) {
         let to_coordinator = self.coordinator_ids.contains(&peer);
         let mut topics = vec![Topic::Card];
-        if to_coordinator {
+        // A leaf's other links hear these only when no coordinator does.
+        if to_coordinator || self.profile.leaf && !self.has_coordinator() {
             topics.extend([Topic::Info, Topic::Load]);
         }
         let me = self.me.member;
@@ -211,9 +211,16 @@ impl<N: Notary> Member<N> {
         if !self.links.values().any(|link| link.open) {
             self.timers.seeds = self.timers.seeds.min(now);
         }
-        // A broken link is a reason to ask: at once, not when its turn comes.
-        if is_coordinator(&self.me) || self.watched().contains(&peer) {
+        // A broken link is a reason to ask: at once, not when its turn comes. A leaf ends links that
+        // it does not want any more.
+        let is_ours = is_coordinator(&self.me)
+            || self.watched().contains(&peer)
+            || self.is_leaf(peer) && self.minds_leaf(peer);
+        if is_ours {
             self.probe(now, peer);
+        }
+        if self.profile.leaf && self.coordinator_ids.contains(&peer) && !self.has_coordinator() {
+            self.tell_peers(now);
         }
     }
 
@@ -236,8 +243,16 @@ impl<N: Notary> Member<N> {
         self.probe_without_link(now, peer);
     }
 
+    /// One whom we could not reach is there, in a new life or elsewhere: it is dialled at once.
+    pub(super) fn dial_soon(&mut self, now: Timestamp, peer: MemberId) {
+        if let Some(link) = self.links.get_mut(&peer).filter(|link| !link.open) {
+            link.failures = 0;
+            link.retry_at = now;
+        }
+    }
+
     fn backoff(&mut self, failures: u32) -> Duration {
-        let span = (RETRY * (1 << failures.min(6))).min(LONGEST_RETRY);
+        let span = (RETRY * (1 << failures.min(9))).min(self.profile.longest_retry);
         self.jittered(span)
     }
 
@@ -293,6 +308,15 @@ impl<N: Notary> Member<N> {
             self.ask_everything(now, peer);
         }
         now + CATCH_UP
+    }
+
+    /// A leaf's peers pass on what it says of itself when no coordinator hears it.
+    fn tell_peers(&mut self, now: Timestamp) {
+        for topic in [Topic::Info, Topic::Load] {
+            if let Some(record) = self.roster.record(self.me.member, topic).cloned() {
+                self.rumour(now, Item::Record(record), None);
+            }
+        }
     }
 
     /// Nobody is linked with us: somebody of those we were told of at the beginning may be there.

@@ -285,7 +285,7 @@ impl Roster {
             Some((*topic, record?.version))
         });
         let versions = versions.collect();
-        let missing = scope != Scope::Load && subject.standing == Standing::Missing;
+        let missing = scope == Scope::Standing && subject.standing == Standing::Missing;
         Holding { subject: member, versions, missing }
     }
 

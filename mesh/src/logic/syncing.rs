@@ -12,7 +12,7 @@ use std::time::Duration;
 use volvox_protocol::time::Timestamp;
 
 use super::roster::{bucket_of, topics};
-use super::{Delivery, Member};
+use super::{Delivery, Member, rings};
 use crate::identity::{MemberId, Notary};
 use crate::message::{BUCKETS, Holding, Message, Roots, Scope};
 use crate::record::{Item, Topic};
@@ -61,7 +61,11 @@ impl<N: Notary> Member<N> {
     fn ask(&mut self, peer: MemberId, scope: Scope) {
         let Some(link) = self.links.get_mut(&peer).filter(|link| link.open) else { return };
         link.asked |= 1 << scope as u8;
-        let buckets = self.roster.buckets(scope);
+        let buckets = match scope {
+            Scope::Standing | Scope::Load => self.roster.buckets(scope),
+            // The answer names what there is: digests would say nothing of a few members.
+            Scope::Coordinators => Vec::new(),
+        };
         self.send(peer, Message::Compare { scope, buckets }, Delivery::Stream);
     }
 
@@ -69,8 +73,9 @@ impl<N: Notary> Member<N> {
     pub(super) fn consider_roots(&mut self, now: Timestamp, from: MemberId, theirs: Roots) {
         let ours = self.roster.roots();
         if self.profile.leaf {
-            // It compares nothing, but who the coordinators are it asks now and then.
-            if self.coordinator_ids.contains(&from) && self.timers.compare <= now {
+            // It compares nothing, but who the coordinators and its peers are it asks now and then.
+            let may_know = self.coordinator_ids.contains(&from) || !self.has_coordinator();
+            if may_know && self.timers.compare <= now {
                 self.timers.compare = now + self.jittered(self.profile.compare_every);
                 self.ask(from, Scope::Coordinators);
             }
@@ -186,26 +191,17 @@ impl<N: Notary> Member<N> {
         }
     }
 
+    /// Tells a leaf what there is of the coordinators, and of the cells that it should have links to.
     fn tell_of_coordinators(&mut self, to: MemberId) {
         let mut all: Vec<MemberId> = self.coordinator_ids.iter().copied().collect();
         all.push(self.me.member);
-        let bits = scope_bits(Scope::Coordinators);
-        let mut items = Vec::new();
-        for member in all.into_iter().filter(|member| self.is_coordinator_subject(*member)) {
-            self.add_items(member, bits, &mut items);
-        }
-        self.send_stream(to, items);
-        let message = Message::Differ {
-            scope: Scope::Coordinators,
-            buckets: 0,
-            holdings: Vec::new(),
-            more: false,
-        };
+        all.retain(|member| self.roster.get(*member).is_some_and(|s| s.is_coordinator()));
+        all.extend(self.leaf_peers(to, rings::LEAF_CANDIDATES));
+        let scope = Scope::Coordinators;
+        let holdings = all.into_iter().map(|member| self.roster.holding(member, scope));
+        let holdings = holdings.collect();
+        let message = Message::Differ { scope, buckets: 0, holdings, more: false };
         self.send(to, message, Delivery::Stream);
-    }
-
-    fn is_coordinator_subject(&self, member: MemberId) -> bool {
-        self.roster.get(member).is_some_and(|subject| subject.is_coordinator())
     }
 
     /// What the other side has where we differ.
@@ -281,7 +277,7 @@ impl<N: Notary> Member<N> {
             want |= if held > mine { topic.bit() } else { 0 };
             give |= if mine > held { topic.bit() } else { 0 };
         }
-        if scope != Scope::Load {
+        if scope == Scope::Standing {
             want |= if theirs.missing && !ours.missing { ACCUSATIONS } else { 0 };
             give |= if ours.missing && !theirs.missing { ACCUSATIONS } else { 0 };
         }

@@ -132,6 +132,16 @@ impl<N: Notary> Member<N> {
         }
     }
 
+    /// A coordinator has a new card. Leaves hear of nobody else, and may be waiting for it.
+    pub(super) fn tell_leaves(&mut self, card: &Arc<Record>) {
+        let certificate = self.roster.record(card.subject, Topic::Certificate).cloned();
+        let items: Vec<Item> =
+            certificate.into_iter().chain([card.clone()]).map(Item::Record).collect();
+        for leaf in self.linked_leaves() {
+            self.send(leaf, Message::Gossip { items: items.clone() }, Delivery::Stream);
+        }
+    }
+
     /// Puts news on its way.
     pub(super) fn rumour(&mut self, now: Timestamp, item: Item, from: Option<MemberId>) {
         if self.is_catching_up {
@@ -192,6 +202,9 @@ impl<N: Notary> Member<N> {
         let watched = self.watched();
         let mut listeners: Vec<MemberId> = watched.clone();
         listeners.extend(self.coordinators().filter(|member| !watched.contains(member)));
+        if self.profile.leaf && class == Class::Gossip && self.has_coordinator() {
+            listeners.retain(|member| self.coordinator_ids.contains(member));
+        }
         let end = self.log(class).end();
         // With whom a link is being made, is told when it is up.
         let mut read_by_all = end;
@@ -208,7 +221,7 @@ impl<N: Notary> Member<N> {
         let mut finished = true;
         let mut known = Known::default();
         for to in listeners {
-            let own_only = !watched.contains(&to);
+            let own_only = self.profile.leaf || !watched.contains(&to);
             let place = self.links[&to].place(class);
             // Looked at before the pieces are: when much is new, that is work for nothing.
             if place < end && !self.budget(class).is_open(now) {
