@@ -15,6 +15,9 @@ pub struct Profile {
     pub probe_every: Duration,
     /// The wait after each ping, before the next one.
     pub probe_step: Duration,
+    /// How far a member may come to trust itself less: all its waits grow by one part for each step. 0:
+    /// it never does, which is there to be compared with.
+    pub worst_health: u32,
     /// Pings before others are asked to try.
     pub probe_tries: u32,
     /// The wait for those others.
@@ -60,6 +63,7 @@ impl Profile {
         Profile {
             probe_every: ms(1_000),
             probe_step: ms(150),
+            worst_health: 8,
             probe_tries: 4,
             indirect_wait: ms(600),
             go_betweens: 3,

@@ -17,7 +17,7 @@ use quinn::{Connection, Endpoint};
 use stage::{block_on, loopback, wait};
 use volvox_mesh::identity::{Kind, MemberId};
 use volvox_mesh::message::{Message, Roots};
-use volvox_mesh::record::{Accusation, Card, Content, Item, Record, Topic, Version};
+use volvox_mesh::record::{Accusation, Card, Content, Item, Record, Revocation, Topic, Version};
 use volvox_mesh::simulation::sample_load;
 use volvox_mesh::tls::certificate::Fingerprint;
 use volvox_mesh::tls::config::{
@@ -252,7 +252,14 @@ impl Insider {
                 Item::Accusation(Arc::new(borrowed)),
                 Item::Accusation(Arc::new(alone)),
                 self.record(self.me, 9, load()),
-                self.record(self.me, 9, Content::Revocations(vec![*id])),
+                self.record(
+                    self.me,
+                    9,
+                    Content::Revocations(vec![Revocation {
+                        member: *id,
+                        until_s: u64::from(u32::MAX),
+                    }]),
+                ),
             ]);
         }
     }

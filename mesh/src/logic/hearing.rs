@@ -6,16 +6,16 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use volvox_protocol::time::Timestamp;
 
+use super::expelling::revoked_by;
 use super::{Delivery, Effect, Forgotten, MEMBERS, Member, Standing, is_coordinator, issued_ms};
 use crate::identity::{Holder, MemberId, Notary};
 use crate::message::Message;
-use crate::record::{Content, Item, REVOCATIONS, Record, Topic};
+use crate::record::{Content, Item, Record, Topic};
 
 /// The least time between two cards that a reunion calls for.
 const SPEAK_UP: Duration = Duration::from_secs(10);
@@ -23,9 +23,6 @@ const SPEAK_UP: Duration = Duration::from_secs(10);
 /// Forgeries in one message after which the rest is not looked at, and the link ends: who passes news on
 /// has checked it, and each check costs us time. A link has a budget of them, too.
 const FORGERIES: u32 = 8;
-
-/// Members that can be revoked. Beyond it, certificates have to run out.
-const REVOKED: usize = 65_536;
 
 /// The least time between two new lives that a record of an older one forces on us. Two machines
 /// with one key would otherwise outbid each other without end.
@@ -59,7 +56,7 @@ impl<N: Notary> Member<N> {
             self.hear_of_ourselves(now, record);
             return;
         }
-        if self.revoked.contains(&subject) {
+        if self.revoked.contains_key(&subject) {
             self.refused.strangers += 1;
             return;
         }
@@ -219,58 +216,6 @@ impl<N: Notary> Member<N> {
         }
     }
 
-    fn take_revocations(&mut self, now: Timestamp, from: MemberId, record: Arc<Record>) {
-        let list = revoked_by(&record).to_vec();
-        self.roster.put(record.clone(), None);
-        self.rumour(now, Item::Record(record), Some(from));
-        self.expel(&list);
-        // What one coordinator says must outlive it: every coordinator says it too.
-        let own = self.roster.record(self.me.member, Topic::Revocations);
-        let said = own.map(|record| revoked_by(record)).unwrap_or_default();
-        if is_coordinator(&self.me) && list.iter().any(|member| !said.contains(member)) {
-            self.revoke(now, list);
-        }
-    }
-
-    /// A coordinator's own decision.
-    pub(super) fn revoke(&mut self, now: Timestamp, members: Vec<MemberId>) {
-        if !is_coordinator(&self.me) || members.is_empty() {
-            return;
-        }
-        // The newest list replaces the older ones: it has to name those as well.
-        let mut all: BTreeSet<MemberId> = members.into_iter().collect();
-        let before = self.roster.record(self.me.member, Topic::Revocations);
-        if let Some(Content::Revocations(list)) = before.map(|record| &record.content) {
-            all.extend(list);
-        }
-        let all: Vec<MemberId> = all.into_iter().take(REVOCATIONS).collect();
-        self.publish(now, Content::Revocations(all.clone()));
-        self.expel(&all);
-    }
-
-    fn expel(&mut self, members: &[MemberId]) {
-        let new = members.iter().filter(|member| !self.revoked.contains(*member));
-        let new: Vec<MemberId> = new.copied().take(REVOKED - self.revoked.len()).collect();
-        for member in &new {
-            self.revoked.insert(*member);
-            if *member == self.me.member {
-                self.own.expelled = true;
-                self.out.push(Effect::Expelled);
-            } else {
-                // It should know why nobody speaks to it any more.
-                let lists = self.roster.revocations();
-                let list = lists.into_iter().find(|list| revoked_by(list).contains(member));
-                let items = list.cloned().map(Item::Record).into_iter().collect();
-                self.send(*member, Message::Gossip { items }, Delivery::Stream);
-                self.remove_member(*member);
-                self.out.push(Effect::Close { peer: *member });
-            }
-        }
-        if !new.is_empty() {
-            self.out.push(Effect::Revoked(new));
-        }
-    }
-
     /// Takes a member out of every table.
     pub(super) fn remove_member(&mut self, member: MemberId) {
         if self.roster.standing(member) == Standing::Present
@@ -315,7 +260,7 @@ impl<N: Notary> Member<N> {
         } else if may_say(&self.me, &record.content) {
             let list = revoked_by(&record).to_vec();
             self.roster.put(record, None);
-            self.expel(&list);
+            self.expel(now, &list);
         }
     }
 
@@ -344,14 +289,7 @@ impl<N: Notary> Member<N> {
             self.remove_member(member);
         }
         self.forgotten.retain(|_, forgotten| now.since(forgotten.at) < after);
-    }
-}
-
-/// Whom a record expels.
-fn revoked_by(record: &Record) -> &[MemberId] {
-    match &record.content {
-        Content::Revocations(list) => list,
-        Content::Certificate | Content::Card(_) | Content::Info(_) | Content::Load(_) => &[],
+        self.forget_revoked(now);
     }
 }
 

@@ -28,6 +28,9 @@ const LINGER: Duration = Duration::from_secs(30);
 /// A newcomer that asked one for everything asks another after this time.
 const CATCH_UP: Duration = Duration::from_secs(2);
 
+/// A link that ends before this time did not come about, for the question when to dial again.
+const LASTING: Duration = Duration::from_secs(2);
+
 /// How often links are looked at when all is well.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -42,6 +45,8 @@ pub(super) struct Link {
     pub(super) mismatches: u32,
     pub(super) loads_differ: bool,
     dialled: bool,
+    /// When it came up.
+    up_at: Timestamp,
     address: SocketAddr,
     retry_at: Timestamp,
     failures: u32,
@@ -76,6 +81,7 @@ impl Link {
             mismatches: 0,
             loads_differ: false,
             dialled: false,
+            up_at: now,
             address,
             retry_at: now,
             failures: 0,
@@ -135,7 +141,7 @@ impl<N: Notary> Member<N> {
         address: SocketAddr,
         dialled: bool,
     ) {
-        let is_stranger = self.revoked.contains(&peer) || peer == self.me.member;
+        let is_stranger = self.revoked.contains_key(&peer) || peer == self.me.member;
         if is_stranger || self.own.left || self.own.expelled {
             self.refused.strangers += u64::from(is_stranger);
             self.out.push(Effect::Close { peer });
@@ -163,10 +169,10 @@ impl<N: Notary> Member<N> {
         // What a member may ask for is not more because it comes again; and what came up while the
         // link was being made is told now.
         let Link { wants, questions, errands, words, forgeries, .. } = old;
-        let Link { urgent_place, gossip_place, .. } = old;
+        let Link { urgent_place, gossip_place, failures, .. } = old;
         let new = Link { open: true, dialled, ..Link::new(now, address) };
         let new = Link { wants, questions, errands, words, forgeries, ..new };
-        *link = Link { urgent_place, gossip_place, ..new };
+        *link = Link { urgent_place, gossip_place, failures, ..new };
         if urgent_place < self.urgent.end() {
             self.timers.urgent = self.timers.urgent.min(now + self.profile.urgent_delay);
         }
@@ -174,7 +180,6 @@ impl<N: Notary> Member<N> {
             self.timers.gossip = self.timers.gossip.min(now + self.profile.gossip_every);
         }
         self.timers.seeds = Timestamp::NEVER;
-        self.seed_backoff = 0;
         self.timers.links = now;
         self.greet(peer);
         let is_waiting = now.since(self.asked_everything) < CATCH_UP;
@@ -203,13 +208,21 @@ impl<N: Notary> Member<N> {
 
     pub(super) fn link_down(&mut self, now: Timestamp, peer: MemberId) {
         let Some(link) = self.links.get_mut(&peer) else { return };
+        // One that ends us as soon as we come is dialled as one that does not answer.
+        let has_lasted = now.since(link.up_at) >= LASTING;
         link.open = false;
         link.dialling = false;
         link.asked = 0;
-        link.retry_at = now;
+        link.failures = if has_lasted { 0 } else { link.failures.saturating_add(1) };
+        let failures = link.failures;
+        self.seed_backoff = if has_lasted { 0 } else { self.seed_backoff };
+        let wait = if has_lasted { Duration::ZERO } else { self.backoff(failures) };
+        if let Some(link) = self.links.get_mut(&peer) {
+            link.retry_at = now + wait;
+        }
         self.timers.links = now;
         if !self.links.values().any(|link| link.open) {
-            self.timers.seeds = self.timers.seeds.min(now);
+            self.timers.seeds = self.timers.seeds.min(now + wait);
         }
         // A broken link is a reason to ask: at once, not when its turn comes. A leaf ends links that
         // it does not want any more.

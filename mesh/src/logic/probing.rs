@@ -16,9 +16,6 @@ use crate::identity::{MemberId, Notary};
 use crate::message::{Message, Roots};
 use crate::record::Item;
 
-/// The worst health.
-const ILL: u32 = 8;
-
 /// In worse health than this we accuse even though nobody answers us: it may be the truth.
 const LONELY: u32 = 3;
 
@@ -308,7 +305,7 @@ impl<N: Notary> Member<N> {
         if alone {
             self.worse();
         }
-        if !alone || self.health > LONELY {
+        if !alone || self.health > LONELY || self.profile.worst_health == 0 {
             self.accuse(now, target);
         }
     }
@@ -388,7 +385,7 @@ impl<N: Notary> Member<N> {
     }
 
     pub(super) fn worse(&mut self) {
-        self.health = (self.health + 1).min(ILL);
+        self.health = (self.health + 1).min(self.profile.worst_health);
     }
 
     fn scaled(&self, span: Duration) -> Duration {
@@ -404,8 +401,8 @@ impl<N: Notary> Member<N> {
         }
         // The later, the less: a pause of a second is not made good by one answer.
         let steps = late.as_millis() / (2 * self.profile.probe_step).as_millis().max(1);
-        let steps = u32::try_from(steps).unwrap_or(ILL).max(1);
-        self.health = self.health.saturating_add(steps).min(ILL);
+        let steps = u32::try_from(steps).unwrap_or(u32::MAX).max(1);
+        self.health = self.health.saturating_add(steps).min(self.profile.worst_health);
         for probe in self.probes.values_mut() {
             let put_off = late.min(probe.spare);
             probe.spare -= put_off;

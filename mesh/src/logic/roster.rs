@@ -92,11 +92,18 @@ impl Part {
         // The sixteen bits after those that all of this part have in common.
         let share = u16::try_from((wanted << 6) >> 112).map_or(0, usize::from);
         let guess = (share * ids.len()) >> 16;
-        // The guess is in the middle of a window; if the id is not in it, of all.
-        let (from, to) = (guess.saturating_sub(GUESS), (guess + GUESS).min(ids.len()));
-        let is_above = from == 0 || key(ids[from - 1]) < wanted;
-        let is_below = to == ids.len() || wanted < key(ids[to]);
-        let (from, to) = if is_above && is_below { (from, to) } else { (0, ids.len()) };
+        // From the guess on in steps that double, until the id is between two of them.
+        let (mut from, mut to, mut step) = (guess, guess, 2);
+        while from > 0 && wanted < key(ids[from]) {
+            to = from;
+            from = from.saturating_sub(step);
+            step *= 2;
+        }
+        while to < ids.len() && key(ids[to]) <= wanted {
+            from = to;
+            to = (to + step).min(ids.len());
+            step *= 2;
+        }
         let found = ids[from..to].binary_search_by_key(&wanted, |known| key(*known));
         found.map(|place| place + from).map_err(|place| place + from)
     }
@@ -116,9 +123,6 @@ impl Part {
         self.subjects.insert(place, Subject::default());
     }
 }
-
-/// How far from the guess an id is looked for first.
-const GUESS: usize = 8;
 
 /// The table.
 #[derive(Debug)]

@@ -243,7 +243,7 @@ impl<N: Notary> Member<N> {
         let mut listed = 0u64;
         for holding in &theirs {
             listed |= 1 << bucket_of(holding.subject);
-            if self.revoked.contains(&holding.subject) {
+            if self.revoked.contains_key(&holding.subject) {
                 continue;
             }
             let (want, give) = self.difference(scope, holding);

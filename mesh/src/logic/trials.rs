@@ -115,7 +115,7 @@ impl<N: Notary> Member<N> {
         };
         // To an accusation against ourselves we answer even if we take the accuser for missing: after
         // a partition each side takes the other for that.
-        if self.revoked.contains(&accuser) {
+        if self.revoked.contains_key(&accuser) {
             self.refused.strangers += 1;
             return;
         }
