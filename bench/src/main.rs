@@ -32,6 +32,11 @@ fn main() -> anyhow::Result<()> {
         ["container"] => container::run(&mut figures)?,
         ["agent"] => agent::run(&mut figures)?,
         ["mesh"] => mesh::run(&mut figures)?,
+        ["mesh.real"] => mesh::run_real(&mut figures)?,
+        ["mesh.simulated"] => mesh::run_simulated(&mut figures, "")?,
+        [part] if part.starts_with("mesh.simulated.") => {
+            mesh::run_simulated(&mut figures, part)?;
+        }
         ["board-at-rest", folder] => return board::at_rest(Path::new(folder)),
         ["-h" | "--help"] => {
             println!(
@@ -40,7 +45,9 @@ fn main() -> anyhow::Result<()> {
                  auction     placing up to 250,000 instances on 10,000 cells\n  \
                  container   starting containers, beside crun and runc; needs root\n  \
                  agent       taking hold of 500 containers after a kill; needs root\n  \
-                 mesh        who is there, who is gone, at what cost; takes ten minutes\n\n\
+                 mesh        who is there, who is gone, at what cost; takes half an hour\n  \
+                 mesh.real, mesh.simulated, mesh.simulated.PART: parts of it; PART is\n              \
+                 small, 1000, 10000, alarms or day\n\n\
                  Examples:\n  make bench\n  make bench ONLY=board"
             );
             return Ok(());
