@@ -178,6 +178,15 @@ fn revocation(member: &Running) -> Revocation {
     Revocation::new(member.id(), member.mesh.me().not_after)
 }
 
+/// An honest member that heard of it keeps it, and does not try. This one is not.
+fn forget_that_it_is_revoked(cluster: &Cluster, name: &str) {
+    let file = cluster.path(name).join("revoked");
+    match std::fs::remove_file(&file) {
+        Ok(()) => {}
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
+    }
+}
+
 #[test]
 fn a_revoked_member_is_expelled_and_does_not_come_back() {
     let cluster = Cluster::new();
@@ -195,6 +204,7 @@ fn a_revoked_member_is_expelled_and_does_not_come_back() {
     // It may hear of it, or find that nobody speaks to it any more.
     drop(events.try_recv());
     bad.kill();
+    forget_that_it_is_revoked(&cluster, "cell-2");
     let again = cluster.again("cell-2", &[coordinator.at(), good.at()]);
     let refused = || {
         let status = coordinator.block_on(coordinator.mesh.status()).unwrap();
@@ -230,6 +240,7 @@ fn a_cell_that_begins_anew_without_coordinators_still_refuses_the_revoked() {
     coordinator.kill();
     bad.kill();
     good.kill();
+    forget_that_it_is_revoked(&cluster, "cell-2");
     let good = cluster.again("cell-1", &[]);
     let bad = cluster.again("cell-2", &[good.at()]);
     let refused = || {
