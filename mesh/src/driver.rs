@@ -708,8 +708,9 @@ fn settings(config: &Config, me: &Holder) -> Settings {
         Kind::Coordinator => Settings::coordinator(config.listen),
     };
     if config.profile.leaf {
-        // Who watches a leaf asks it often enough to keep the way open.
-        Settings { keep_alive: None, max_links: 16, ..settings }
+        // Who watches a leaf asks it often enough to keep the way open. Who does not any more is gone.
+        let idle_timeout = config.profile.leaf_probe_every * 8 / 5;
+        Settings { keep_alive: None, max_links: 16, idle_timeout, ..settings }
     } else {
         settings
     }
