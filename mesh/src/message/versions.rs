@@ -42,7 +42,8 @@ impl FromIterator<(Topic, Version)> for Versions {
 
 impl Serialize for Versions {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(&self.iter().collect::<Vec<_>>())
+        // Its length comes first, so it must be known.
+        to.collect_seq(self.iter().collect::<Vec<_>>())
     }
 }
 
