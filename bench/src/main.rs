@@ -38,6 +38,11 @@ fn main() -> anyhow::Result<()> {
         ["mesh"] => mesh::run(&mut figures)?,
         ["api"] => api::run(&mut figures)?,
         ["fleet"] => fleet_run::run(&mut figures)?,
+        ["mesh.real"] => mesh::run_real(&mut figures)?,
+        ["mesh.simulated"] => mesh::run_simulated(&mut figures, "")?,
+        [part] if part.starts_with("mesh.simulated.") => {
+            mesh::run_simulated(&mut figures, part)?;
+        }
         ["board-at-rest", folder] => return board::at_rest(Path::new(folder)),
         ["-h" | "--help"] => {
             println!(
@@ -47,7 +52,9 @@ fn main() -> anyhow::Result<()> {
                  container   starting containers, beside crun and runc; needs root\n  \
                  agent       taking hold of 500 containers after a kill; needs root\n  \
                  fleet       1,000 cells on real QUIC taking 50,000 instances\n  \
-                 mesh        who is there, who is gone, at what cost; takes ten minutes\n  \
+                 mesh        who is there, who is gone, at what cost; takes half an hour\n  \
+                 mesh.real, mesh.simulated, mesh.simulated.PART: parts of it; PART is\n              \
+                 small, 1000, 10000, alarms or day\n  \
                  api         the coordinator's HTTP API, over TLS\n\n\
                  Examples:\n  make bench\n  make bench ONLY=board"
             );

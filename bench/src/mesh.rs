@@ -9,8 +9,18 @@ mod simulated;
 
 use volvox_bench::figures::Figures;
 
-/// Measures the group `mesh`.
+/// Measures the group `mesh`: the real members first, alone, then the simulated ones on two threads.
 pub(crate) fn run(figures: &mut Figures) -> anyhow::Result<()> {
     real::run(figures)?;
-    simulated::run(figures)
+    simulated::run(figures, "")
+}
+
+/// Only the real members.
+pub(crate) fn run_real(figures: &mut Figures) -> anyhow::Result<()> {
+    real::run(figures)
+}
+
+/// Only the simulated members: all, or the part of this name.
+pub(crate) fn run_simulated(figures: &mut Figures, part: &str) -> anyhow::Result<()> {
+    simulated::run(figures, part.trim_start_matches("mesh.simulated."))
 }

@@ -20,6 +20,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use volvox_protocol::cell::{CellInfo, CellLoad};
 use volvox_protocol::time::Timestamp;
 
+use self::address::{Found, Names};
 pub use self::joining::{JoinError, enrolment, join};
 use self::memory::Memory;
 use crate::codec;
@@ -27,7 +28,7 @@ use crate::identity::{CertificateError, Holder, Kind, MemberId};
 use crate::logic::{self, Birth, Effect, Input, Member, Refused, Standing};
 use crate::message::Message;
 use crate::profile::Profile;
-use crate::record::{Content, Topic, body_limit};
+use crate::record::{Content, REVOCATIONS, Revocation, Topic, body_limit};
 use crate::request::{AskError, Request, Service};
 use crate::tls::config::{Clock, client_config, peer, server_config, system_clock};
 use crate::tls::folder::{Credentials, FolderError, MemberFolder};
@@ -49,6 +50,8 @@ const EVENTS_OF_CELL: usize = 512;
 const GOODBYE: Duration = Duration::from_millis(100);
 /// How often our own address is looked at.
 const LOOK_AT_ADDRESS: Duration = Duration::from_secs(5);
+/// Longer than a look-up of names takes.
+const LONG: Duration = Duration::from_secs(365 * 86_400);
 /// How often refusals are logged, if there were any.
 const LOOK_AT_REFUSALS: Duration = Duration::from_secs(10);
 
@@ -98,6 +101,14 @@ pub enum MeshError {
         /// How long it may be.
         limit: usize,
     },
+    /// More members were to be revoked than a list can name. Nothing was said.
+    #[error("{given} members are to be revoked, the limit is {limit}")]
+    TooManyRevoked {
+        /// How many.
+        given: usize,
+        /// How many there may be.
+        limit: usize,
+    },
     /// The member has stopped.
     #[error("the mesh has stopped")]
     Stopped,
@@ -128,6 +139,13 @@ pub enum MeshEvent {
     Load(Arc<CellLoad>),
     /// These are expelled.
     Revoked(Vec<MemberId>),
+    /// More are expelled than can be named: a human must look.
+    TooManyRevoked {
+        /// How many are left out, and could come back.
+        left_out: usize,
+        /// How many there may be.
+        limit: usize,
+    },
     /// We are expelled. Nothing that we say is heard.
     Expelled,
     /// We are at another address.
@@ -174,7 +192,7 @@ enum Order {
     Take(Input),
     Members(oneshot::Sender<Vec<MemberView>>),
     Status(oneshot::Sender<MeshStatus>),
-    Seeds(Vec<SocketAddr>),
+    Seeds(Found),
     Renewed(Credentials),
     Leave(oneshot::Sender<()>),
 }
@@ -200,7 +218,9 @@ impl Mesh {
         let credentials = loaded.credentials;
         let memory = Memory::open(&config.folder, clock())?;
         let me = Arc::new(credentials.holder().clone());
-        let revoked = Arc::new(RwLock::new(BTreeSet::new()));
+        let known = memory.revoked();
+        let revoked = known.iter().map(|entry| entry.member).collect();
+        let revoked = Arc::new(RwLock::new(revoked));
         let (happen, happenings) = mpsc::channel(HAPPENINGS);
         let settings = Settings {
             me: Some(me.member),
@@ -211,8 +231,8 @@ impl Mesh {
         let transport = Transport::open(settings, tls, happen, service)?;
         let port = transport.address().port();
         let seeds = address::resolve(&config.seeds).await;
-        let known = memory.peers().iter().map(|peer| peer.address);
-        let mut dialled: Vec<SocketAddr> = seeds.iter().copied().chain(known).collect();
+        let peers = memory.peers().iter().map(|peer| peer.address);
+        let mut dialled: Vec<SocketAddr> = seeds.addresses.iter().copied().chain(peers).collect();
         dialled.dedup();
         let address = match config.advertise {
             Some(address) if address.port() == 0 => SocketAddr::new(address.ip(), port),
@@ -226,7 +246,10 @@ impl Mesh {
             address,
             address_is_fixed: config.advertise.is_some(),
             profile: config.profile.clone(),
+            // Who is told of nobody begins a mesh. A name that does not resolve yet is somebody.
+            is_first: dialled.is_empty() && config.seeds.is_empty(),
             seeds: dialled,
+            revoked: known,
             random: random(memory.generation()),
         };
         let time = Time { began: Instant::now(), at: clock() };
@@ -237,7 +260,7 @@ impl Mesh {
             Kind::Cell => EVENTS_OF_CELL,
         });
         let mesh = Mesh { orders, events: events.clone(), transport: transport.clone(), me };
-        let driver = Driver {
+        let mut driver = Driver {
             time,
             member,
             transport,
@@ -253,8 +276,11 @@ impl Mesh {
             refused_dials: Vec::new(),
             route: None,
             renewing: false,
+            names: Names::default(),
+            names_due: tokio::time::Instant::now(),
             orders: mesh.orders.downgrade(),
         };
+        driver.looked_up(seeds.is_complete);
         tokio::spawn(driver.run(happenings, inbox));
         Ok(mesh)
     }
@@ -287,8 +313,14 @@ impl Mesh {
         self.order(Order::Take(Input::PublishLoad(load))).await
     }
 
-    /// Expels members: all who are revoked in this cluster, not only the new ones. Coordinators only.
-    pub async fn revoke(&self, members: Vec<MemberId>) -> Result<(), MeshError> {
+    /// Expels members: all who are revoked in this cluster and whose last certificate has not ended,
+    /// not only the new ones, as the authority's register lists them. Coordinators only. More than
+    /// [`REVOCATIONS`] are refused: nothing was said.
+    pub async fn revoke(&self, members: Vec<Revocation>) -> Result<(), MeshError> {
+        let (given, limit) = (members.len(), REVOCATIONS);
+        if given > limit {
+            return Err(MeshError::TooManyRevoked { given, limit });
+        }
         self.order(Order::Take(Input::Revoke(members))).await
     }
 
@@ -386,6 +418,9 @@ struct Driver {
     /// The address by which we last saw ourselves speak to others.
     route: Option<std::net::IpAddr>,
     renewing: bool,
+    names: Names,
+    /// When to look them up again. In a year, while that is being done.
+    names_due: tokio::time::Instant,
     orders: mpsc::WeakSender<Order>,
 }
 
@@ -408,9 +443,7 @@ impl Driver {
     ) {
         let mut address = tokio::time::interval(LOOK_AT_ADDRESS);
         let mut refusals = tokio::time::interval(LOOK_AT_REFUSALS);
-        let mut names = tokio::time::interval(address::RESOLVE_EVERY);
         let mut renewal = self.renewal_due();
-        names.reset();
         loop {
             let tick = self.time.until(self.member.next_wake());
             let wake = tokio::select! {
@@ -420,7 +453,7 @@ impl Driver {
                 () = tokio::time::sleep_until(tick) => Wake::Tick,
                 _ = address.tick() => Wake::Address,
                 _ = refusals.tick() => Wake::Refusals,
-                _ = names.tick() => Wake::Names,
+                () = tokio::time::sleep_until(self.names_due) => Wake::Names,
                 () = tokio::time::sleep_until(renewal), if !self.renewing => Wake::Renewal,
             };
             match wake {
@@ -499,9 +532,13 @@ impl Driver {
     fn ordered(&mut self, order: Order) {
         match order {
             Order::Take(input) => self.take(input),
-            Order::Seeds(mut seeds) => {
-                seeds.extend(self.memory.peers().iter().map(|peer| peer.address));
-                self.take(Input::Seeds(seeds));
+            Order::Seeds(found) => {
+                self.looked_up(found.is_complete);
+                let mut seeds = found.addresses;
+                if !seeds.is_empty() {
+                    seeds.extend(self.memory.peers().iter().map(|peer| peer.address));
+                    self.take(Input::Seeds(seeds));
+                }
             }
             Order::Members(answer) => {
                 let _nobody_waits = answer.send(self.view());
@@ -556,12 +593,20 @@ impl Driver {
                 Content::Load(load) => self.tell(MeshEvent::Load(Arc::new(load.clone()))),
                 Content::Certificate | Content::Card(_) | Content::Revocations(_) => {}
             },
-            Effect::Revoked(members) => {
-                tracing::warn!(?members, "members were revoked");
+            Effect::Revoked(list) => {
+                let members: Vec<MemberId> = list.iter().map(|entry| entry.member).collect();
+                // A long list comes once, when we join.
+                tracing::warn!(count = members.len(), first = ?members.first(), "revoked");
                 let mut revoked = self.revoked.write().unwrap_or_else(|e| e.into_inner());
                 revoked.extend(members.iter().copied());
                 drop(revoked);
+                self.memory.revoke(&list);
+                self.memory.save_revoked(self.time.now());
                 self.tell(MeshEvent::Revoked(members));
+            }
+            Effect::TooManyRevoked { left_out, limit } => {
+                tracing::error!(left_out, limit, "too many revoked members: some can come back");
+                self.tell(MeshEvent::TooManyRevoked { left_out, limit });
             }
             Effect::Expelled => {
                 tracing::error!("this member was revoked: join again with a new token");
@@ -610,6 +655,7 @@ impl Driver {
 
     fn look_at_address(&mut self) {
         self.memory.save_soon();
+        self.memory.save_revoked(self.time.now());
         if self.config.advertise.is_some() || !self.config.listen.ip().is_unspecified() {
             return;
         }
@@ -634,17 +680,20 @@ impl Driver {
         }
     }
 
-    fn resolve_again(&self) {
+    fn resolve_again(&mut self) {
+        self.names_due += LONG;
         let (Some(orders), config) = (self.orders.upgrade(), self.config.clone()) else { return };
         if config.seeds.iter().all(|seed| seed.parse::<SocketAddr>().is_ok()) {
             return;
         }
         tokio::spawn(async move {
-            let seeds = address::resolve(&config.seeds).await;
-            if !seeds.is_empty() {
-                let _ended = orders.send(Order::Seeds(seeds)).await;
-            }
+            let found = address::resolve(&config.seeds).await;
+            let _ended = orders.send(Order::Seeds(found)).await;
         });
+    }
+
+    fn looked_up(&mut self, is_complete: bool) {
+        self.names_due = tokio::time::Instant::now() + self.names.looked_up(is_complete);
     }
 }
 
@@ -659,8 +708,9 @@ fn settings(config: &Config, me: &Holder) -> Settings {
         Kind::Coordinator => Settings::coordinator(config.listen),
     };
     if config.profile.leaf {
-        // Who watches a leaf asks it often enough to keep the way open.
-        Settings { keep_alive: None, max_links: 16, ..settings }
+        // Who watches a leaf asks it often enough to keep the way open. Who does not any more is gone.
+        let idle_timeout = config.profile.leaf_probe_every * 8 / 5;
+        Settings { keep_alive: None, max_links: 16, idle_timeout, ..settings }
     } else {
         settings
     }

@@ -20,6 +20,13 @@ use volvox_protocol::time::Timestamp;
 pub struct MemberId(pub [u8; 16]);
 
 impl MemberId {
+    /// The id that [`Display`](fmt::Display) wrote.
+    pub(crate) fn parse(text: &str) -> Option<MemberId> {
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = u128::from_str_radix(text, 16).ok().filter(|_| is_hex)?;
+        Some(MemberId(id.to_be_bytes()))
+    }
+
     /// The id as two numbers, for hashes.
     pub(crate) const fn halves(self) -> (u64, u64) {
         let whole = u128::from_le_bytes(self.0);

@@ -16,6 +16,7 @@
 //! | `probing` | when somebody does not answer; how far we trust ourselves |
 //! | [`trials`] | when an accused member is missing |
 //! | `hearing` | what is believed of what is said |
+//! | `expelling` | who is revoked, and for how long that must be known |
 //! | `telling` | what is passed on, to whom, at what pace |
 //! | [`syncing`] | how two members find out where they differ |
 //! | `linking` | whom to dial, when again, when to let go |
@@ -26,6 +27,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
+pub(crate) mod expelling;
 mod hearing;
 mod linking;
 mod probing;
@@ -57,7 +59,7 @@ use self::trials::Trial;
 use crate::identity::{Holder, Kind, MemberId, Notary};
 use crate::message::{Message, Roots};
 use crate::profile::Profile;
-use crate::record::{Accusation, Card, Content, Record, Topic, Version};
+use crate::record::{Accusation, Card, Content, Record, Revocation, Topic, Version};
 
 /// Members that a mesh may have. Beyond it nobody new is taken in.
 pub const MEMBERS: usize = 65_536;
@@ -79,6 +81,10 @@ pub struct Birth {
     pub profile: Profile,
     /// Addresses to begin with.
     pub seeds: Vec<SocketAddr>,
+    /// Whether there is nobody else yet: it need not hear what was known before it.
+    pub is_first: bool,
+    /// Who was revoked, as far as an earlier life knew.
+    pub revoked: Vec<Revocation>,
     /// For choices that need not be secret.
     pub random: u64,
 }
@@ -125,7 +131,7 @@ pub enum Input {
     /// We have something to say of this cell's load.
     PublishLoad(CellLoad),
     /// These are expelled. Only coordinators say so.
-    Revoke(Vec<MemberId>),
+    Revoke(Vec<Revocation>),
     /// Our certificate was renewed.
     Renewed(Vec<u8>),
     /// Our address is another one now, by our own knowledge.
@@ -187,8 +193,16 @@ pub enum Effect {
     },
     /// A cell said something new of itself: an info or a load.
     Heard(Arc<Record>),
-    /// These members are revoked: no certificate of theirs counts any more.
-    Revoked(Vec<MemberId>),
+    /// These members are revoked: no certificate of theirs counts any more. To be kept on disk, so
+    /// that it holds after a restart too.
+    Revoked(Vec<Revocation>),
+    /// There are more revoked members than can be named. Those left out can come back here.
+    TooManyRevoked {
+        /// How many are left out.
+        left_out: usize,
+        /// How many there may be.
+        limit: usize,
+    },
     /// We are revoked. Nothing that we say is heard any more.
     Expelled,
     /// Our own address is another one now.
@@ -228,7 +242,8 @@ pub struct Member<N> {
     own: Own,
     roster: Roster,
     rings: Rings,
-    revoked: BTreeSet<MemberId>,
+    /// Who is revoked, and when the last of its certificates ends.
+    revoked: BTreeMap<MemberId, u64>,
     /// Members that were forgotten, with what is not to be learnt again.
     forgotten: BTreeMap<MemberId, Forgotten>,
     missing_since: BTreeMap<MemberId, Timestamp>,
@@ -364,8 +379,7 @@ impl<N: Notary> Member<N> {
             accuser: None,
             answer_gap: profile.trial_shortest,
         };
-        // Who is told of nobody begins a mesh.
-        let synced = birth.seeds.is_empty();
+        let synced = birth.is_first;
         let mut member = Member {
             rings: Rings::new(holder.member),
             urgent_budget: Budget::new(profile.urgent_bytes, profile.urgent_bytes / 2, now),
@@ -378,7 +392,7 @@ impl<N: Notary> Member<N> {
             refused: Refused::default(),
             own,
             roster: Roster::new(),
-            revoked: BTreeSet::new(),
+            revoked: BTreeMap::new(),
             forgotten: BTreeMap::new(),
             missing_since: BTreeMap::new(),
             coordinator_ids: BTreeSet::new(),
@@ -409,6 +423,7 @@ impl<N: Notary> Member<N> {
         let certificate = own_certificate(&holder, &birth.certificate);
         member.roster.put(Arc::new(certificate), Some(holder));
         member.say_card(now);
+        member.remember_revoked(now, &birth.revoked);
         member
     }
 
@@ -431,7 +446,11 @@ impl<N: Notary> Member<N> {
             Input::Renewed(certificate) => self.renewed(now, &certificate),
             Input::Moved(address) => self.moved(now, address),
             Input::Seeds(seeds) => {
-                self.seeds = seeds;
+                // Others than before: they are tried at once, whatever became of those.
+                if self.seeds != seeds {
+                    self.seeds = seeds;
+                    self.seed_backoff = 0;
+                }
                 self.timers.seeds = now;
             }
             Input::Leave => self.leave(now),
@@ -517,7 +536,7 @@ impl<N: Notary> Member<N> {
     }
 
     fn received(&mut self, now: Timestamp, from: MemberId, at: SocketAddr, message: Message) {
-        if self.revoked.contains(&from) {
+        if self.revoked.contains_key(&from) {
             self.refused.strangers += 1;
             self.out.push(Effect::Close { peer: from });
             return;
@@ -611,7 +630,37 @@ impl<N: Notary> Member<N> {
 
     /// Whom we watch.
     pub fn watched(&self) -> Vec<MemberId> {
-        if self.profile.leaf { self.coordinators().collect() } else { self.rings.watched() }
+        if self.profile.leaf {
+            let mut watched = self.leaf_peers(self.me.member, rings::LEAF_PEERS);
+            watched.extend(self.coordinators());
+            watched
+        } else {
+            self.rings.watched()
+        }
+    }
+
+    /// The cells that a leaf has links to, as far as we know.
+    fn leaf_peers(&self, leaf: MemberId, count: usize) -> Vec<MemberId> {
+        let cells = self.roster.iter().filter(|(_, s)| s.is_on_rings() && !s.is_coordinator());
+        rings::leaf_peers(leaf, cells.map(|(member, _)| member), count)
+    }
+
+    fn is_leaf(&self, member: MemberId) -> bool {
+        self.roster.get(member).and_then(|s| s.card()).is_some_and(|card| card.leaf)
+    }
+
+    /// Whether this leaf should have a link to us.
+    fn minds_leaf(&self, leaf: MemberId) -> bool {
+        is_coordinator(&self.me)
+            || self.leaf_peers(leaf, rings::LEAF_PEERS).contains(&self.me.member)
+    }
+
+    fn is_linked(&self, member: MemberId) -> bool {
+        self.links.get(&member).is_some_and(|link| link.open)
+    }
+
+    fn has_coordinator(&self) -> bool {
+        self.coordinator_ids.iter().any(|coordinator| self.is_linked(*coordinator))
     }
 
     fn coordinators(&self) -> impl Iterator<Item = MemberId> {

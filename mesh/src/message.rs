@@ -8,14 +8,16 @@
 
 #[cfg(test)]
 mod tests;
+mod versions;
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::versions::Versions;
 use crate::codec::{self, CodecError};
 use crate::identity::MemberId;
-use crate::record::{Item, Topic, Version, varint};
+use crate::record::{Item, varint};
 
 /// The version of the packets. A reader accepts its own and the one before.
 pub const PACKET_VERSION: u8 = 1;
@@ -45,7 +47,7 @@ pub enum Scope {
     Standing,
     /// Loads.
     Load,
-    /// What a leaf needs: the coordinators, nothing of others.
+    /// What a leaf needs: the coordinators, and the cells that it has links to.
     Coordinators,
 }
 
@@ -55,7 +57,7 @@ pub struct Holding {
     /// Of whom.
     pub subject: MemberId,
     /// The versions that it has.
-    pub versions: Vec<(Topic, Version)>,
+    pub versions: Versions,
     /// Whether it takes the subject for missing.
     pub missing: bool,
 }
@@ -196,8 +198,6 @@ impl Message {
 
 impl Holding {
     fn size(&self) -> usize {
-        let versions = self.versions.iter();
-        let each = versions.map(|(_, v)| 1 + varint(v.generation) + varint(v.count.into()));
-        16 + varint(self.versions.len() as u64) + each.sum::<usize>() + 1
+        16 + self.versions.size() + 1
     }
 }

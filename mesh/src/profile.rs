@@ -15,6 +15,9 @@ pub struct Profile {
     pub probe_every: Duration,
     /// The wait after each ping, before the next one.
     pub probe_step: Duration,
+    /// How far a member may come to trust itself less: all its waits grow by one part for each step. 0:
+    /// it never does, which is there to be compared with.
+    pub worst_health: u32,
     /// Pings before others are asked to try.
     pub probe_tries: u32,
     /// The wait for those others.
@@ -44,11 +47,13 @@ pub struct Profile {
     pub compare_loads_every: Duration,
     /// Somebody who is missing, or a seed, is tried once in this time.
     pub reach_out_every: Duration,
-    /// A coordinator asks each leaf once in this time. It also keeps the way through a NAT open.
+    /// Coordinators, and the cells that a leaf has links to, ask it once in this time. It also keeps the way through a NAT open.
     pub leaf_probe_every: Duration,
     /// A member that has been missing for so long is forgotten.
     pub forget_after: Duration,
-    /// Stands on no ring, and talks only to coordinators.
+    /// The longest wait between two dials to one whom we want a link with.
+    pub longest_retry: Duration,
+    /// Stands on no ring, and talks only to coordinators and a few cells.
     pub leaf: bool,
 }
 
@@ -58,6 +63,7 @@ impl Profile {
         Profile {
             probe_every: ms(1_000),
             probe_step: ms(150),
+            worst_health: 8,
             probe_tries: 4,
             indirect_wait: ms(600),
             go_betweens: 3,
@@ -74,6 +80,7 @@ impl Profile {
             reach_out_every: ms(20_000),
             leaf_probe_every: ms(25_000),
             forget_after: Duration::from_secs(24 * 60 * 60),
+            longest_retry: ms(15_000),
             leaf: false,
         }
     }
@@ -107,6 +114,8 @@ impl Profile {
             compare_every: ms(600_000),
             compare_loads_every: ms(600_000),
             reach_out_every: ms(120_000),
+            // A dial that nobody answers costs some thousand bytes.
+            longest_retry: ms(120_000),
             leaf: true,
             ..Profile::wan()
         }

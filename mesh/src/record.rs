@@ -15,12 +15,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use volvox_protocol::cell::{CellInfo, CellLoad};
+use volvox_protocol::time::Timestamp;
 
 use crate::codec::{self, CodecError};
 use crate::identity::{MemberId, Notary, Signature};
 
 /// Bytes of a record's body. The largest is a list of revoked members.
-pub const BODY_BYTES: usize = 64 << 10;
+pub const BODY_BYTES: usize = 384 << 10;
 
 /// Bytes that a record of this topic may have. Everybody passes them on, within small budgets.
 pub const fn body_limit(topic: Topic) -> usize {
@@ -33,8 +34,29 @@ pub const fn body_limit(topic: Topic) -> usize {
     }
 }
 
-/// Members that one list of revocations can name.
-pub const REVOCATIONS: usize = 4_000;
+/// Members that one list of revocations can name. Each is named until its last certificate has ended.
+pub const REVOCATIONS: usize = 16_000;
+
+/// A member that is expelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revocation {
+    /// Who.
+    pub member: MemberId,
+    /// When the last of its certificates ends, in seconds: after that nobody need know.
+    pub until_s: u64,
+}
+
+impl Revocation {
+    /// Of this member, whose last certificate ends then.
+    pub fn new(member: MemberId, until: Timestamp) -> Revocation {
+        Revocation { member, until_s: until.as_nanos().div_ceil(1_000_000_000) }
+    }
+
+    /// When the last of its certificates ends.
+    pub fn until(&self) -> Timestamp {
+        Timestamp::from_nanos(self.until_s.saturating_mul(1_000_000_000))
+    }
+}
 
 /// Which of two records is newer: first the life of the member, then the count within it.
 #[derive(
@@ -78,7 +100,7 @@ impl Topic {
 pub struct Card {
     /// Where it can be dialled.
     pub address: SocketAddr,
-    /// It cannot be dialled, or should not be: it is watched by coordinators alone.
+    /// It cannot be dialled, or should not be: it is watched by those that it dials.
     pub leaf: bool,
     /// It says goodbye. The last record of a life.
     pub left: bool,
@@ -96,7 +118,7 @@ pub enum Content {
     /// See [`Topic::Load`].
     Load(CellLoad),
     /// See [`Topic::Revocations`].
-    Revocations(Vec<MemberId>),
+    Revocations(Vec<Revocation>),
 }
 
 impl Content {
@@ -184,7 +206,7 @@ impl Record {
             Topic::Info => Content::Info(codec::decode(body, BODY_BYTES)?),
             Topic::Load => Content::Load(codec::decode(body, BODY_BYTES)?),
             Topic::Revocations => {
-                let list: Vec<MemberId> = codec::decode(body, BODY_BYTES)?;
+                let list: Vec<Revocation> = codec::decode(body, BODY_BYTES)?;
                 if list.len() > REVOCATIONS {
                     return Err(CodecError::TooLarge { given: list.len(), limit: REVOCATIONS });
                 }

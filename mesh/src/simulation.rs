@@ -26,7 +26,7 @@ use crate::identity::{Holder, Kind, MemberId};
 use crate::logic::{Birth, Delivery, Effect, Input, Member};
 use crate::message::{DATAGRAM_BYTES, Message};
 use crate::profile::Profile;
-use crate::record::{Item, Version};
+use crate::record::{Item, Revocation, Version};
 
 /// Bytes around each packet: IP and UDP 28, QUIC's head, its seal and the frame's head 30.
 const PACKET: u64 = 58;
@@ -185,6 +185,10 @@ pub struct Simulation {
     pub clock_behind: Duration,
     /// Those who begin know their own address, and believe nobody else about it.
     pub fixed_addresses: bool,
+    /// Whom members know to be revoked, as they wrote it down.
+    disks: BTreeMap<usize, Vec<Revocation>>,
+    /// Revoked members that were left out of a list, in all.
+    pub left_out: usize,
     /// Who heard that it is expelled.
     pub expelled: BTreeSet<usize>,
     /// Who accused whom, as of which card. Filled like the news.
@@ -223,6 +227,8 @@ impl Simulation {
             alarms: Vec::new(),
             clock_behind: Duration::ZERO,
             fixed_addresses: false,
+            disks: BTreeMap::new(),
+            left_out: 0,
             expelled: BTreeSet::new(),
             accusations: BTreeSet::new(),
             twist: None,
@@ -275,7 +281,9 @@ impl Simulation {
             address,
             address_is_fixed: self.fixed_addresses,
             profile,
+            is_first: seeds.is_empty(),
             seeds,
+            revoked: self.disks.get(&place).cloned().unwrap_or_default(),
             random: self.random.next(),
             holder: holder.clone(),
         };
@@ -375,6 +383,14 @@ impl Simulation {
     pub fn connect(&mut self, from: usize, to: usize) {
         let (peer, address) = (self.members[to].id, self.members[to].address);
         self.dial(from, Some(peer), address);
+    }
+
+    /// Has a coordinator expel others, whose certificates are valid for long.
+    pub fn revoke(&mut self, by: usize, places: &[usize]) {
+        let until_s = self.now.as_nanos() / 1_000_000_000 + 30 * 86_400;
+        let entry = |place: &usize| Revocation { member: self.holder(*place).member, until_s };
+        let list = places.iter().map(entry).collect();
+        self.tell(by, Input::Revoke(list));
     }
 
     /// Has a cell publish an info.
@@ -576,7 +592,9 @@ impl Simulation {
             Effect::Expelled => {
                 self.expelled.insert(place);
             }
-            Effect::Heard(_) | Effect::Present { .. } | Effect::Revoked(_) | Effect::Moved(_) => {}
+            Effect::Revoked(list) => self.disks.entry(place).or_default().extend(list),
+            Effect::Heard(_) | Effect::Present { .. } | Effect::Moved(_) => {}
+            Effect::TooManyRevoked { left_out, .. } => self.left_out += left_out,
         }
     }
 
@@ -693,7 +711,8 @@ impl Simulation {
                 address: self.members[there].address,
                 dialled,
             };
-            let extra = if dialled { Duration::ZERO } else { self.latency() };
+            // The answering side has the link first: its welcome is what tells the other.
+            let extra = if dialled { self.latency() } else { Duration::ZERO };
             self.plan(self.now + delay + extra, here, Happening::Input(Box::new(up)));
         }
     }

@@ -14,6 +14,7 @@
 //! | `settings` | limits and times, and quinn's configurations |
 //! | `counters` | what was refused, and a log that cannot be flooded |
 //! | `pool` | which links there are, and who gives way |
+//! | `share` | what one member may send |
 //! | `tidings` | what the owner is still to be told |
 //! | `door` | handshakes: those that others begin and those that we begin |
 //! | `link` | what runs per connection: packets in and out |
@@ -27,14 +28,15 @@ mod enrol;
 mod link;
 mod pool;
 mod settings;
+mod share;
 mod tidings;
 mod types;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use quinn::{Endpoint, EndpointConfig, TokioRuntime, VarInt};
@@ -50,6 +52,7 @@ use crate::identity::{CertificateError, MemberId};
 use crate::request::Service;
 use link::Link;
 use pool::Pool;
+use share::Share;
 use tidings::Tidings;
 
 /// How many dials may wait or be under way, or have failed and not been told.
@@ -63,6 +66,8 @@ const SHUTDOWN: Duration = Duration::from_secs(1);
 /// How often the old port is tried when the socket is replaced, and how long between.
 const REBIND_TRIES: u32 = 20;
 const REBIND_WAIT: Duration = Duration::from_millis(10);
+/// So many shares of members without a link are kept before they are looked through.
+const SHARES_LEFT: usize = 64;
 /// How much of a peer's words we repeat.
 const REASON_LENGTH: usize = 200;
 
@@ -76,6 +81,7 @@ pub(crate) enum Code {
     Unexpected = 3,
     Closed = 4,
     Protocol = 5,
+    Excess = 6,
 }
 
 impl From<Code> for VarInt {
@@ -88,6 +94,8 @@ impl From<Code> for VarInt {
 struct Board {
     pool: Pool<Arc<Link>>,
     tidings: Tidings,
+    /// Those of members with a link, and of members that used theirs up not long ago.
+    shares: BTreeMap<MemberId, Arc<Share>>,
     dialling_members: BTreeSet<MemberId>,
     dialling_addresses: BTreeSet<SocketAddr>,
 }
@@ -118,6 +126,7 @@ struct Inner {
     /// Counts uses of links, so that the least recently used one is known.
     clock: AtomicU64,
     connections: AtomicU64,
+    opened: Instant,
     stopping: AtomicBool,
 }
 
@@ -160,6 +169,7 @@ impl Transport {
             board: Mutex::new(Board {
                 pool: Pool::new(settings.max_links),
                 tidings: Tidings::default(),
+                shares: BTreeMap::new(),
                 dialling_members: BTreeSet::new(),
                 dialling_addresses: BTreeSet::new(),
             }),
@@ -174,6 +184,7 @@ impl Transport {
             half_open: AtomicUsize::new(0),
             clock: AtomicU64::new(0),
             connections: AtomicU64::new(0),
+            opened: Instant::now(),
             stopping: AtomicBool::new(false),
             settings,
         });
@@ -290,6 +301,19 @@ impl Inner {
         self.board().pool.latest(member).cloned()
     }
 
+    /// The time for shares.
+    fn now(&self) -> Duration {
+        self.opened.elapsed()
+    }
+
+    /// What a member may send.
+    fn share(&self, member: MemberId) -> Arc<Share> {
+        let (now, inbound) = (self.now(), self.settings.inbound_per_link);
+        let mut board = self.board();
+        let share = board.shares.entry(member).or_insert_with(|| Share::new(now, inbound).into());
+        share.clone()
+    }
+
     fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.endpoint.close(Code::Done.into(), b"shutdown");
@@ -320,6 +344,14 @@ impl Board {
         self.dialling_addresses.insert(address);
         self.dialling_members.extend(member);
         Ok(())
+    }
+
+    /// Forgets the shares of those who have no link and owe nothing.
+    fn forget_shares(&mut self, now: Duration) {
+        if self.shares.len() > self.pool.len() + SHARES_LEFT {
+            // A share of a link stands in the link too.
+            self.shares.retain(|_, share| Arc::strong_count(share) > 1 || !share.is_whole(now));
+        }
     }
 
     fn end_dial(&mut self, member: Option<MemberId>, address: SocketAddr) {

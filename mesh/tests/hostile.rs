@@ -6,6 +6,7 @@ mod process;
 mod stage;
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use quinn::{Connection, Endpoint};
 use stage::{block_on, loopback, wait};
 use volvox_mesh::identity::{Kind, MemberId};
 use volvox_mesh::message::{Message, Roots};
-use volvox_mesh::record::{Accusation, Card, Content, Item, Record, Topic, Version};
+use volvox_mesh::record::{Accusation, Card, Content, Item, Record, Revocation, Topic, Version};
 use volvox_mesh::simulation::sample_load;
 use volvox_mesh::tls::certificate::Fingerprint;
 use volvox_mesh::tls::config::{
@@ -143,11 +144,13 @@ impl Raw {
         self.say_bytes(&message.encode()).await;
     }
 
-    async fn say_bytes(&self, bytes: &[u8]) {
-        let mut stream = self.connection.open_uni().await.unwrap();
+    /// False: the link is gone.
+    async fn say_bytes(&self, bytes: &[u8]) -> bool {
+        let Ok(mut stream) = self.connection.open_uni().await else { return false };
         // Who listens may break it off.
         let _broken_off = stream.write_all(bytes).await;
         let _ended = stream.finish();
+        true
     }
 
     fn whisper(&self, bytes: impl Into<Bytes>) {
@@ -174,6 +177,7 @@ fn runtime() -> tokio::runtime::Runtime {
 struct Insider {
     links: Vec<Raw>,
     me: MemberId,
+    name: volvox_protocol::id::CellId,
     notary: ClusterNotary,
     runtime: tokio::runtime::Runtime,
 }
@@ -188,7 +192,8 @@ impl Insider {
         let dial = |at: &SocketAddr| runtime.block_on(patiently(dial(tls.clone(), *at)));
         let dials = site.at.iter().map(|at| dial(at).expect("an answer").unwrap());
         let links: Vec<Raw> = dials.collect();
-        let insider = Insider { links, me, notary, runtime };
+        let name = site.insider.holder().name.clone();
+        let insider = Insider { links, me, name, notary, runtime };
         let address = insider.links[0]._endpoint.local_addr().unwrap();
         let card = Card { address, leaf: false, left: false };
         insider.tell_all(&[insider.record(me, 1, Content::Card(card))]);
@@ -247,7 +252,14 @@ impl Insider {
                 Item::Accusation(Arc::new(borrowed)),
                 Item::Accusation(Arc::new(alone)),
                 self.record(self.me, 9, load()),
-                self.record(self.me, 9, Content::Revocations(vec![*id])),
+                self.record(
+                    self.me,
+                    9,
+                    Content::Revocations(vec![Revocation {
+                        member: *id,
+                        until_s: u64::from(u32::MAX),
+                    }]),
+                ),
             ]);
         }
     }
@@ -308,31 +320,14 @@ fn an_insider_can_exhaust_nobody() {
     let site = Site::new(3);
     site.cells.iter().for_each(|cell| cell.publish(100));
     let insider = Insider::new(&site);
-    let before = site.coordinator.resident_kib();
+    let coordinator = &site.coordinator;
+    let before = coordinator.resident_kib();
     let link = &insider.links[0];
     insider.runtime.block_on(async {
-        let flood = async {
-            for n in 0..2_000_u32 {
-                link.whisper(n.to_le_bytes().repeat(usize::try_from(n % 250).unwrap() + 1));
-            }
-            for n in 0..10_000_u32 {
-                link.say_bytes(&n.to_le_bytes().repeat(50)).await;
-            }
-            for _ in 0..8 {
-                link.say_bytes(&vec![1; 2 << 20]).await;
-            }
-            for seq in 0..20_000 {
-                let roots = Roots { standing: u64::from(seq), load: 7 };
-                link.whisper(Message::Ping { seq, roots, items: Vec::new() }.encode());
-                if seq % 50 == 0 {
-                    tokio::task::yield_now().await;
-                }
-            }
-        };
-        tokio::time::timeout(PATIENCE, flood).await.expect("the flood is taken in");
+        for _ in 0..8 {
+            link.say_bytes(&vec![1; 2 << 20]).await;
+        }
     });
-    let coordinator = &site.coordinator;
-    wait(|| coordinator.count("malformed") >= 5_000, || format!("{:#}", coordinator.state()));
     wait(|| coordinator.count("incoming_oversized") >= 8, || format!("{:#}", coordinator.state()));
     // Messages without an end. Nearly as many as there may be: the last few that are free again are
     // not announced one by one. Each is given up.
@@ -351,6 +346,24 @@ fn an_insider_can_exhaust_nobody() {
     let given_up = || coordinator.count("incoming_broken");
     wait(|| given_up() >= ENDLESS, || format!("{:#}", coordinator.state()));
     drop(endless);
+    // As fast as it goes, until the link is gone.
+    insider.runtime.block_on(async {
+        let flood = async {
+            for n in 0_u32.. {
+                let garbage = n.to_le_bytes().repeat(usize::try_from(n % 250).unwrap() + 1);
+                link.whisper(garbage.clone());
+                let roots = Roots { standing: u64::from(n), load: 7 };
+                link.whisper(Message::Ping { seq: n, roots, items: Vec::new() }.encode());
+                if !link.say_bytes(&garbage).await {
+                    break;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, flood).await.expect("the link is ended");
+    });
+    for (reason, least) in [("malformed", 100), ("over_share", 1_000), ("barred", 1)] {
+        wait(|| coordinator.count(reason) >= least, || format!("{:#}", coordinator.state()));
+    }
     let after = coordinator.resident_kib();
     assert!(after < before + GROWTH_KIB, "{before} KiB became {after} KiB");
     for member in site.all() {
@@ -361,6 +374,77 @@ fn an_insider_can_exhaust_nobody() {
     site.cells[0].publish(200);
     coordinator.wait_for_load("cell-1", 200);
     coordinator.wait_for_answer_of("cell-2");
+}
+
+/// Forgeries that have to be checked, and the insider's own words, which hold; by stream and by
+/// datagram. When the link is ended, another one is made.
+async fn flood(
+    tls: rustls::ClientConfig,
+    to: SocketAddr,
+    lies: Vec<Vec<u8>>,
+    counter: Arc<AtomicU64>,
+) {
+    loop {
+        let Ok(link) = dial(tls.clone(), to).await else {
+            tokio::task::yield_now().await;
+            continue;
+        };
+        'link: loop {
+            for lie in &lies {
+                counter.fetch_add(1, Ordering::Relaxed);
+                if lie.len() <= 1_100 {
+                    link.whisper(lie.clone());
+                }
+                if !link.say_bytes(lie).await {
+                    break 'link;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_forgeries_holds_up_nobody_else() {
+    let site = Site::new(3);
+    site.cells.iter().for_each(|cell| cell.publish(100));
+    let insider = Insider::new(&site);
+    let name = insider.name.clone();
+    let mut lies = Vec::new();
+    // Fewer in each message than end a link at once, and another one each time.
+    for count in 0..200 {
+        let items = site.ids.iter().zip(&site.cells).map(|(id, cell)| {
+            insider.record(*id, count, Content::Load(sample_load(cell.holder_name(), count)))
+        });
+        lies.push(Message::Gossip { items: items.collect() }.encode());
+    }
+    // What holds, a thousand new versions in each message.
+    for nth in 0..4 {
+        let words = (0..1_000).map(|count| {
+            let load = Content::Load(sample_load(name.clone(), count));
+            insider.record(insider.me, 1_000 * nth + count, load)
+        });
+        lies.push(Message::Gossip { items: words.collect() }.encode());
+    }
+    let sent = Arc::new(AtomicU64::new(0));
+    let tls = client_config(&site.insider, &system_clock()).unwrap();
+    let flood = insider.runtime.spawn(flood(tls, site.at[0], lies, sent.clone()));
+    for (free, round) in (200..230).zip(1..) {
+        // Not before the flood has got somewhere since the last round.
+        wait(
+            || sent.load(Ordering::Relaxed) >= round * 100,
+            || "the flood stands still".to_owned(),
+        );
+        let cell = &site.cells[usize::try_from(round % 3).unwrap()];
+        cell.publish(free);
+        site.coordinator.wait_for_load(&cell.name, free);
+    }
+    flood.abort();
+    assert!(site.coordinator.count("forged") > 50, "{:#}", site.coordinator.state());
+    for member in site.all() {
+        let missing = member.found_missing();
+        assert!(missing.iter().all(|name| name == "mallory"), "{}: {missing:?}", member.name);
+    }
+    site.all_know_all();
 }
 
 #[test]

@@ -8,6 +8,7 @@ use stage::{Cluster, Double, Running, block_on, doubler, wait};
 use volvox_mesh::driver::MeshEvent;
 use volvox_mesh::logic::Standing;
 use volvox_mesh::profile::Profile;
+use volvox_mesh::record::{REVOCATIONS, Revocation};
 use volvox_mesh::request::AskError;
 use volvox_mesh::simulation::{sample_info, sample_load};
 use volvox_mesh::tls::authority::SHORTEST_VALIDITY;
@@ -134,9 +135,56 @@ fn both_sides_ask_on_the_link_that_the_cell_dialled() {
     assert_eq!(asked, Ok(8));
     assert_eq!(coordinator.mesh.links().len(), 1);
     assert!(!coordinator.mesh.links()[0].dialled);
-    let nobody = cluster.cell("cell-2", &coordinator).id();
+    let nobody = volvox_mesh::identity::MemberId([7; 16]);
     let asked = cell.block_on(cell.mesh.ask(nobody, &Double(4), DEADLINE));
-    assert_eq!(asked, Err(AskError::NoLink), "a leaf has no link to other cells");
+    assert_eq!(asked, Err(AskError::NoLink));
+}
+
+#[test]
+fn a_leaf_is_known_without_coordinators_and_to_one_that_comes_again() {
+    let cluster = Cluster::new();
+    let coordinator = cluster.coordinator("c-1");
+    let cells: Vec<Running> =
+        (1..=4).map(|n| cluster.cell(&format!("cell-{n}"), &coordinator)).collect();
+    let leaf = |config| volvox_mesh::driver::Config { profile: Profile::metered(), ..config };
+    let leaf = cluster.cell_with("leaf", &coordinator, doubler(), leaf);
+    let all = ["c-1", "cell-1", "cell-2", "cell-3", "cell-4", "leaf"];
+    cells.iter().for_each(|cell| cell.wait_for(&all));
+    let linked = || leaf.mesh.links().len() == 3 && leaf.mesh.links().iter().all(|l| l.dialled);
+    wait(linked, || format!("a link to the coordinator and two cells: {:?}", leaf.mesh.links()));
+    let at = coordinator.at();
+    coordinator.kill();
+    cells.iter().for_each(|cell| cell.wait_for(&all[1..]));
+    // What it says now goes by way of its peers.
+    let load = sample_load(leaf.mesh.me().name.clone(), 77);
+    let hears = |listener: &Running| {
+        let members = listener.members();
+        let leaf = members.iter().find(|member| member.holder.name.as_str() == "leaf");
+        leaf.is_some_and(|leaf| leaf.load.as_ref() == Some(&load))
+    };
+    leaf.block_on(leaf.mesh.publish_load(load.clone())).unwrap();
+    for cell in &cells {
+        wait(|| hears(cell), || format!("{:?}", cell.members()));
+    }
+    // A coordinator that comes again, elsewhere, is told by a cell, and the leaf finds it.
+    let coordinator = cluster.coordinator_again("c-1", stage::loopback(), &[cells[0].at()]);
+    assert_ne!(coordinator.at(), at);
+    wait(|| hears(&coordinator), || format!("{:?}", coordinator.members()));
+    let ask = || leaf.block_on(leaf.mesh.ask(coordinator.id(), &Double(1), DEADLINE));
+    wait(|| ask() != Err(AskError::NoLink), || format!("{:?}", leaf.mesh.links()));
+}
+
+fn revocation(member: &Running) -> Revocation {
+    Revocation::new(member.id(), member.mesh.me().not_after)
+}
+
+/// An honest member that heard of it keeps it, and does not try. This one is not.
+fn forget_that_it_is_revoked(cluster: &Cluster, name: &str) {
+    let file = cluster.path(name).join("revoked");
+    match std::fs::remove_file(&file) {
+        Ok(()) => {}
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
+    }
 }
 
 #[test]
@@ -150,12 +198,13 @@ fn a_revoked_member_is_expelled_and_does_not_come_back() {
     good.wait_for(&all);
     bad.wait_for(&all);
     let mut events = bad.mesh.subscribe();
-    coordinator.block_on(coordinator.mesh.revoke(vec![bad.id()])).unwrap();
+    coordinator.block_on(coordinator.mesh.revoke(vec![revocation(&bad)])).unwrap();
     coordinator.wait_for(&["c-1", "cell-1"]);
     good.wait_for(&["c-1", "cell-1"]);
     // It may hear of it, or find that nobody speaks to it any more.
     drop(events.try_recv());
     bad.kill();
+    forget_that_it_is_revoked(&cluster, "cell-2");
     let again = cluster.again("cell-2", &[coordinator.at(), good.at()]);
     let refused = || {
         let status = coordinator.block_on(coordinator.mesh.status()).unwrap();
@@ -167,6 +216,39 @@ fn a_revoked_member_is_expelled_and_does_not_come_back() {
     assert_eq!(coordinator.present(), ["c-1", "cell-1"]);
     let gone = coordinator.members().iter().any(|m| m.holder.name.as_str() == "cell-2");
     assert!(!gone, "a revoked member is in no list");
+}
+
+/// Cut off from all who could tell it: the coordinator is gone, and the expelled one is the first
+/// that it meets.
+#[test]
+fn a_cell_that_begins_anew_without_coordinators_still_refuses_the_revoked() {
+    let cluster = Cluster::new();
+    let coordinator = cluster.coordinator("c-1");
+    let good = cluster.cell("cell-1", &coordinator);
+    let bad = cluster.cell("cell-2", &coordinator);
+    good.wait_for(&["c-1", "cell-1", "cell-2"]);
+    bad.wait_for(&["c-1", "cell-1", "cell-2"]);
+    coordinator.block_on(coordinator.mesh.revoke(vec![revocation(&bad)])).unwrap();
+    good.wait_for(&["c-1", "cell-1"]);
+    let file = cluster.path("cell-1").join("revoked");
+    let id = bad.id().to_string();
+    let is_kept = || std::fs::read_to_string(&file).is_ok_and(|text| text.contains(&id));
+    wait(is_kept, || format!("{} does not name {id}", file.display()));
+    let too_many = vec![revocation(&bad); REVOCATIONS + 1];
+    let refused = coordinator.block_on(coordinator.mesh.revoke(too_many)).unwrap_err();
+    assert!(refused.to_string().contains("the limit is 16000"), "{refused}");
+    coordinator.kill();
+    bad.kill();
+    good.kill();
+    forget_that_it_is_revoked(&cluster, "cell-2");
+    let good = cluster.again("cell-1", &[]);
+    let bad = cluster.again("cell-2", &[good.at()]);
+    let refused = || {
+        let status = good.block_on(good.mesh.status()).unwrap();
+        status.transport.iter().any(|(name, count)| name == "bad_certificate" && count > 0)
+    };
+    wait(refused, || "nothing was refused".to_owned());
+    assert_eq!((good.present(), bad.present()), (vec!["cell-1".into()], vec!["cell-2".into()]));
 }
 
 #[test]

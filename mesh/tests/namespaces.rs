@@ -11,6 +11,7 @@ mod namespaces {
 mod process;
 mod stage;
 
+use std::io::Write as _;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -308,6 +309,34 @@ fn a_leaf_behind_nat_joins_publishes_and_is_asked_on_its_own_link() {
     assert_eq!(link["dialled"], false);
     assert!(link["at"].as_str().unwrap().starts_with("10.77.0.9:"), "{link}");
     assert_eq!(site.alarms(), []);
+    // Without the coordinator it is known by its link to a cell, which it dialled too.
+    let mut site = site;
+    site.coordinator.take().unwrap().kill();
+    site.cells[0].wait_for(&["cell-2", "leaf"]);
+    leaf.publish(322);
+    site.cells[0].wait_for_load("leaf", 322);
+    site.coordinator = Some(site.machines[0].start(&site.cluster.coordinator(anywhere())));
+    site.coordinator().wait_for(&all);
+    site.coordinator().wait_for_load("leaf", 322);
+    site.coordinator().wait_for_answer_of("leaf");
+}
+
+#[test]
+fn a_seed_whose_name_is_not_known_at_first_is_found_soon_after_it_is() {
+    if !can_run("a_seed_whose_name_is_not_known_at_first_is_found_soon_after_it_is") {
+        return;
+    }
+    let site = Site::new(1);
+    let hosts = site.cluster.path("hosts");
+    std::fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
+    let machine = site.network.machine(3).with_hosts(&hosts);
+    let seeds = vec![format!("seed.volvox:{PORT}")];
+    let cell = machine.start(&Orders { seeds, ..site.orders(2) });
+    assert_eq!(cell.present(), ["cell-3"]);
+    // In place: another file of that name would not be seen.
+    let mut file = std::fs::OpenOptions::new().append(true).open(&hosts).unwrap();
+    writeln!(file, "{} seed.volvox", at(1)).unwrap();
+    site.all().chain([&cell]).for_each(|member| member.wait_for(&["c-1", "cell-2", "cell-3"]));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::broadcast::error::RecvError;
 use volvox_bench::figures::{Figures, percentile};
@@ -315,31 +315,39 @@ fn difference(before: &Sent, after: &Sent) -> u64 {
     after.iter().map(since).sum()
 }
 
-/// Bits each second of a leaf that has nothing to say, both ways: a paid link counts both.
+/// Bits each second of a leaf that has nothing to say, both ways: a paid link counts both. It has links
+/// to the coordinator and to two of three cells.
 fn metered() -> anyhow::Result<f64> {
     let folder = tempfile::tempdir()?;
     let authority = Authority::open(system_clock()(), &folder.path().join("authority"), VALIDITY)?;
     let authority = Arc::new(Mutex::new(authority));
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let mut meshes: Vec<Mesh> = Vec::new();
-    for (name, kind) in [("c", Kind::Coordinator), ("leaf", Kind::Cell)] {
+    for name in ["c", "cell-1", "cell-2", "cell-3", "leaf"] {
+        let kind = if name == "c" { Kind::Coordinator } else { Kind::Cell };
         let path = folder.path().join(name);
         appoint(&authority, &path, kind, name)?;
-        let is_leaf = kind == Kind::Cell;
         let config = Config {
             folder: path,
             listen: ([127, 0, 0, 1], 0).into(),
             advertise: None,
-            profile: if is_leaf { Profile::metered() } else { Profile::lan() },
+            profile: if name == "leaf" { Profile::metered() } else { Profile::lan() },
             seeds: meshes.first().iter().map(|c| c.listens_at().to_string()).collect(),
-            enrolment: (!is_leaf).then(|| enrolment(authority.clone())),
+            enrolment: (name == "c").then(|| enrolment(authority.clone())),
         };
         meshes.push(runtime.block_on(Mesh::start(config, Arc::new(Router::new())))?);
     }
+    let leaf = meshes.last().context("there is no leaf")?.me().member;
+    let of_leaf = |meshes: &[Mesh]| {
+        let mut sent = sent_by(meshes.iter());
+        sent.retain(|(from, to), _| *from == leaf || *to == leaf);
+        sent
+    };
     runtime.block_on(async { tokio::time::sleep(Duration::from_secs(10)).await });
-    let before = sent_by(meshes.iter());
+    let before = of_leaf(&meshes);
+    ensure!(before.len() == 6, "a leaf has links to the coordinator and two cells: {before:?}");
     runtime.block_on(async { tokio::time::sleep(WATCH_LEAF).await });
-    let sent = difference(&before, &sent_by(meshes.iter()));
+    let sent = difference(&before, &of_leaf(&meshes));
     Ok(per(sent as f64 * 8.0, WATCH_LEAF.as_secs_f64()))
 }
 

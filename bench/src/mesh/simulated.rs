@@ -9,8 +9,9 @@ use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use volvox_bench::figures::{Figures, percentile};
+use volvox_mesh::profile::Profile;
 
 use self::measures::{FalseAlarms, SECOND};
 
@@ -39,35 +40,41 @@ impl Found {
     }
 }
 
-type Part = (String, Box<dyn Fn() -> anyhow::Result<Found> + Send + Sync>);
+/// Something to be measured on its own.
+struct Part {
+    name: &'static str,
+    what: String,
+    measure: Box<dyn Fn() -> anyhow::Result<Found> + Send + Sync>,
+}
 
+/// Measures the part of this name, or all if it is empty.
 #[expect(clippy::print_stdout, reason = "printing figures is what a benchmark is for")]
-pub(crate) fn run(figures: &mut Figures) -> anyhow::Result<()> {
-    let parts = parts();
-    let mut all = side_by_side(&parts)?;
+pub(crate) fn run(figures: &mut Figures, only: &str) -> anyhow::Result<()> {
+    let mut parts = parts();
+    parts.retain(|part| only.is_empty() || part.name == only);
+    ensure!(!parts.is_empty(), "there is no part {only:?} of the simulated mesh");
+    let all = side_by_side(&parts)?;
     println!("--- the mesh, simulated (real members; network, clock and signatures simulated)");
-    // The day came in two halves.
-    let day = "mesh.false_alarms.1000x24h.loss5";
-    match (&all[1], &all[2]) {
-        (Ok(first), Ok(second)) => {
-            let sum = first.false_alarms.all + second.false_alarms.all;
-            figures.note(day, sum as f64, "in 24,000 member-hours");
-        }
-        (Err(_), _) | (_, Err(_)) => figures.missing(day, "", "a half of the day failed"),
-    }
-    // From small to large. A part that fails takes no other with it.
-    all.rotate_left(1);
-    let mut failed = Vec::new();
-    for ((what, _), found) in parts[1..].iter().chain(&parts[..1]).zip(all) {
+    let (mut failed, mut day) = (Vec::new(), Vec::new());
+    // The long ones begin first, the short ones are told first. One that fails takes no other with it.
+    for (part, found) in parts.iter().zip(all).rev() {
         match found {
             Ok(found) => {
-                println!("{what}\n{}", found.text);
+                println!("{}\n{}", part.what, found.text);
                 for (name, value, unit) in found.figures {
                     figures.note(&name, value, unit);
                 }
+                day.extend((part.name == "day").then_some(found.false_alarms.all));
             }
             Err(error) => failed.push(format!("{error:#}")),
         }
+    }
+    // The day came in two halves.
+    let name = "mesh.false_alarms.1000x24h.loss5";
+    match day[..] {
+        [first, second] => figures.note(name, (first + second) as f64, "in 24,000 member-hours"),
+        [] if !only.is_empty() && only != "day" => {}
+        _ => figures.missing(name, "", "a half of the day failed"),
     }
     if !failed.is_empty() {
         println!("could not be measured: {}", failed.join("; "));
@@ -76,19 +83,24 @@ pub(crate) fn run(figures: &mut Figures) -> anyhow::Result<()> {
 }
 
 fn parts() -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::new();
-    let name = "10,000 members, beginning within 60 s".to_owned();
-    parts.push((name, Box::new(|| large(10_000, SECOND * 60, 10))));
-    for seed in [1, 2] {
-        let name = format!("half a day of 1,000 members at 5 % loss, seed {seed}");
-        parts.push((name, Box::new(move || half_day(seed))));
-    }
-    let name = "1,000 members, beginning within 10 s".to_owned();
-    parts.push((name, Box::new(|| large(1_000, SECOND * 10, 20))));
-    parts
-        .push(("false alarms among 1,000 members, half an hour each".to_owned(), Box::new(alarms)));
-    parts.push(("10, 50 and 200 members, and a leaf".to_owned(), Box::new(small)));
-    parts
+    type Measure = Box<dyn Fn() -> anyhow::Result<Found> + Send + Sync>;
+    let part = |name, what: &str, measure: Measure| Part { name, what: what.to_owned(), measure };
+    vec![
+        part(
+            "10000",
+            "10,000 members, beginning within 60 s",
+            Box::new(|| large(10_000, SECOND * 60, 10)),
+        ),
+        part("day", "half a day of 1,000 members at 5 % loss, seed 1", Box::new(|| half_day(1))),
+        part("day", "half a day of 1,000 members at 5 % loss, seed 2", Box::new(|| half_day(2))),
+        part("alarms", "false alarms among 1,000 members, half an hour each", Box::new(alarms)),
+        part(
+            "1000",
+            "1,000 members, beginning within 10 s",
+            Box::new(|| large(1_000, SECOND * 10, 20)),
+        ),
+        part("small", "10, 50 and 200 members, and a leaf", Box::new(small)),
+    ]
 }
 
 /// Runs the parts on two threads; what they found, in order.
@@ -101,9 +113,9 @@ fn side_by_side(parts: &[Part]) -> anyhow::Result<Vec<anyhow::Result<Found>>> {
         for _ in 0..2 {
             scope.spawn(|| {
                 while let Some(nth) = next.lock().ok().and_then(|mut next| next.next()) {
-                    let (what, part) = &parts[nth];
+                    let Part { what, measure, .. } = &parts[nth];
                     eprintln!("mesh: {:>4} s: {what}", start.elapsed().as_secs());
-                    let outcome = part().with_context(|| what.clone());
+                    let outcome = measure().with_context(|| what.clone());
                     let text = outcome.as_ref().map_or("failed\n", |found| &found.text);
                     eprintln!("mesh: {:>4} s: done: {what}\n{text}", start.elapsed().as_secs());
                     if let Ok(mut found) = found.lock() {
@@ -127,8 +139,10 @@ fn progress(what: String) -> impl Fn(u32) {
 fn large(members: usize, spread: Duration, busy_seconds: u32) -> anyhow::Result<Found> {
     let mut found = Found::default();
     let step = progress(format!("{members} members"));
+    let cpu = cpu_seconds();
     let (mut fleet, took) = measures::joined(1, members, spread)?;
     found.line("all know all, after the last start", &seconds(took));
+    found.figures.push((format!("mesh.join.{members}.s"), took.as_secs_f64(), "s"));
     step(30);
     if members <= 1_000 {
         let took = measures::settle(&mut fleet)?;
@@ -146,6 +160,11 @@ fn large(members: usize, spread: Duration, busy_seconds: u32) -> anyhow::Result<
         let [p50, p99] = [50, 99].map(|part| percentile(times, part));
         let value = format!("p50 {p50:.1} ms, p99 {p99:.1} ms ({count} changes)");
         found.line(&format!("a load change reaches {whom}"), &value);
+        let name =
+            if whom == "the coordinator" { "load_to_coordinator" } else { "load_to_99_percent" };
+        for (nth, value) in [("p50", p50), ("p99", p99)] {
+            found.figures.push((format!("mesh.{name}.{members}.{nth}_ms"), value, "ms"));
+        }
     }
     let idle = measures::idle(&mut fleet, members);
     found.line("bytes sent each second by a member, idle", &format!("{:.0}", idle.mean));
@@ -163,6 +182,8 @@ fn large(members: usize, spread: Duration, busy_seconds: u32) -> anyhow::Result<
     let false_alarms = fleet.alarms.iter().filter(|alarm| alarm.is_false).count();
     found.line("false alarms during all of this", &false_alarms.to_string());
     found.line("events simulated", &fleet.events.to_string());
+    let cpu = cpu_seconds() - cpu;
+    found.line("processor time of this part", &format!("{cpu:.0} s"));
     Ok(found)
 }
 
@@ -194,19 +215,42 @@ fn alarms() -> anyhow::Result<Found> {
     for loss in [0, 5, 20] {
         let alarms = measures::quiet_time(&mut fleet, 1_000, loss, HOUR / 2, |_| {});
         false_line(&mut found, &format!("{loss} % loss"), alarms);
+        let name = format!("mesh.false_alarms.1000.loss{loss}");
+        found.figures.push((name, per_hour(alarms), "for each member-hour"));
         step(25 + loss * 2);
     }
-    for (what, pause) in [("starved", STARVED), ("stopped", STOPPED)] {
-        let alarms = measures::starved_time(&mut fleet, 1_000, pause, HOUR / 2);
-        let what = format!("a tenth {what}, {:?} to {:?} at a time", pause.0, pause.1);
-        false_line(&mut found, &what, alarms);
+    step(70);
+    drop(fleet);
+    // A tenth is starved: with all that a member does when it should not trust itself, and with
+    // nothing that makes it slower to accuse.
+    let without = Profile { worst_health: 0, ..Profile::lan() };
+    for (how, profile) in [("", Profile::lan()), (", without the health multiplier", without)] {
+        let (mut fleet, _) = measures::joined_with(3, 1_000, SECOND * 10, &profile)?;
+        measures::settle(&mut fleet)?;
+        for (what, pause) in [("starved", STARVED), ("stopped", STOPPED)] {
+            let alarms = measures::starved_time(&mut fleet, 1_000, pause, HOUR / 2);
+            let text = format!("a tenth {what}, {:?} to {:?} at a time{how}", pause.0, pause.1);
+            false_line(&mut found, &text, alarms);
+            let value = format!("{} accusations", alarms.accusations_of_healthy);
+            found.line("  members that were well heard", &value);
+            let suffix = if how.is_empty() { "" } else { ".without_health" };
+            let name = format!("mesh.accusations_of_healthy.1000.{what}{suffix}");
+            let count = alarms.accusations_of_healthy as f64;
+            found.figures.push((name, count, "in 500 member-hours"));
+            let name = format!("mesh.false_alarms.1000.{what}{suffix}");
+            found.figures.push((name, per_hour(alarms), "for each member-hour"));
+        }
     }
     Ok(found)
 }
 
+fn per_hour(alarms: FalseAlarms) -> f64 {
+    alarms.all as f64 / alarms.member_hours
+}
+
 fn false_line(found: &mut Found, what: &str, alarms: FalseAlarms) {
-    let FalseAlarms { all, coordinators, of_healthy, member_hours } = alarms;
-    let rate = all as f64 / member_hours;
+    let FalseAlarms { all, coordinators, of_healthy, .. } = alarms;
+    let rate = per_hour(alarms);
     let value = format!(
         "{rate:.5} for each member-hour: {all} findings, {coordinators} the coordinator's, \
          {of_healthy} of members that were well"
@@ -233,4 +277,12 @@ fn small() -> anyhow::Result<Found> {
 
 fn seconds(span: Duration) -> String {
     format!("{:.2} s", span.as_secs_f64())
+}
+
+/// Processor time of this thread so far.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
+    let after = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = |nth: usize| after.split_whitespace().nth(nth).and_then(|t| t.parse::<f64>().ok());
+    (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) / 100.0
 }

@@ -3,16 +3,51 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-/// How often names are looked up again.
-pub(super) const RESOLVE_EVERY: Duration = Duration::from_secs(300);
+/// How often names are looked up again when all of them were found.
+const RESOLVE_EVERY: Duration = Duration::from_secs(300);
+
+/// The first wait after a look-up that did not find them all. Each is twice the last, up to the
+/// longest.
+const RESOLVE_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// When to look names up again: soon, as long as some are not found.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    failures: u32,
+}
+
+impl Names {
+    /// A look-up is over. The wait until the next.
+    pub(super) fn looked_up(&mut self, is_complete: bool) -> Duration {
+        if is_complete {
+            self.failures = 0;
+            return RESOLVE_EVERY;
+        }
+        let (first, longest) = RESOLVE_AGAIN;
+        let wait = first * (1 << self.failures.min(16));
+        self.failures += 1;
+        wait.min(longest)
+    }
+}
+
+/// What came of looking names up.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The addresses, in the order of the names.
+    pub(super) addresses: Vec<SocketAddr>,
+    /// Whether each name has one.
+    pub(super) is_complete: bool,
+}
 
 /// The longest that one look-up may take.
 const LOOK_UP: Duration = Duration::from_secs(5);
 
 /// The addresses of `host:port` texts. A name that does not resolve is logged, and tried again later.
-pub(super) async fn resolve(names: &[String]) -> Vec<SocketAddr> {
+pub(super) async fn resolve(names: &[String]) -> Found {
     let mut addresses = Vec::new();
+    let mut is_complete = true;
     for name in names {
+        let before = addresses.len();
         if let Ok(address) = name.parse() {
             addresses.push(address);
             continue;
@@ -22,8 +57,9 @@ pub(super) async fn resolve(names: &[String]) -> Vec<SocketAddr> {
             Ok(Err(error)) => tracing::warn!(name, %error, "cannot resolve"),
             Err(_) => tracing::warn!(name, "the name service does not answer"),
         }
+        is_complete &= addresses.len() > before;
     }
-    addresses
+    Found { addresses, is_complete }
 }
 
 /// The address by which this machine would speak to another. Nothing is sent.
@@ -49,4 +85,29 @@ pub(super) fn ours(listen: SocketAddr, port: u16, seed: Option<SocketAddr>) -> S
         listen.ip()
     };
     SocketAddr::new(ip, port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_not_found_are_looked_up_again_soon_and_then_more_seldom() {
+        let mut names = Names::default();
+        let waits: Vec<u64> = (0..9).map(|_| names.looked_up(false).as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        assert_eq!(names.looked_up(true), RESOLVE_EVERY);
+        assert_eq!(names.looked_up(false).as_secs(), 1, "as at first");
+        (0..100).for_each(|_| assert!(names.looked_up(false).as_secs() <= 60));
+    }
+
+    #[tokio::test]
+    async fn a_name_without_an_address_leaves_the_others() {
+        let names = ["127.0.0.1:7", "not a name:7", "127.0.0.2:7"].map(str::to_owned);
+        let found = resolve(&names).await;
+        let expected: Vec<SocketAddr> =
+            vec!["127.0.0.1:7".parse().unwrap(), "127.0.0.2:7".parse().unwrap()];
+        assert_eq!((found.addresses, found.is_complete), (expected, false));
+        assert!(resolve(&names[..1]).await.is_complete);
+    }
 }

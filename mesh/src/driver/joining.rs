@@ -48,7 +48,7 @@ pub async fn join(
     let request = request_join(token, kind, name, &key).encode();
     let mut failures = Vec::new();
     let names: Vec<String> = token.addresses().iter().map(ToString::to_string).collect();
-    for at in address::resolve(&names).await {
+    for at in address::resolve(&names).await.addresses {
         match ask(at, token.ca(), &request).await {
             Ok(reply) => {
                 let credentials = accept_join(clock(), token, kind, name, key, reply)?;

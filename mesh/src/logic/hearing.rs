@@ -6,26 +6,23 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use volvox_protocol::time::Timestamp;
 
+use super::expelling::revoked_by;
 use super::{Delivery, Effect, Forgotten, MEMBERS, Member, Standing, is_coordinator, issued_ms};
 use crate::identity::{Holder, MemberId, Notary};
 use crate::message::Message;
-use crate::record::{Content, Item, REVOCATIONS, Record, Topic};
+use crate::record::{Content, Item, Record, Topic};
 
 /// The least time between two cards that a reunion calls for.
 const SPEAK_UP: Duration = Duration::from_secs(10);
 
 /// Forgeries in one message after which the rest is not looked at, and the link ends: who passes news on
-/// has checked it, and each check costs us time.
-const FORGERIES: u64 = 8;
-
-/// Members that can be revoked. Beyond it, certificates have to run out.
-const REVOKED: usize = 65_536;
+/// has checked it, and each check costs us time. A link has a budget of them, too.
+const FORGERIES: u32 = 8;
 
 /// The least time between two new lives that a record of an older one forces on us. Two machines
 /// with one key would otherwise outbid each other without end.
@@ -33,13 +30,20 @@ const REBIRTH: Duration = Duration::from_secs(10);
 
 impl<N: Notary> Member<N> {
     pub(super) fn hear_all(&mut self, now: Timestamp, from: MemberId, items: Vec<Item>) {
-        let forged = self.refused.forged;
+        let mut forgeries = 0;
         for item in items {
+            let before = self.refused.forged + self.refused.certificates;
             match item {
                 Item::Record(record) => self.hear_record(now, from, record),
                 Item::Accusation(accusation) => self.hear_accusation(now, from, accusation),
             }
-            if self.refused.forged - forged >= FORGERIES {
+            if self.refused.forged + self.refused.certificates == before {
+                continue;
+            }
+            forgeries += 1;
+            let link = self.links.get_mut(&from);
+            let is_within = link.is_none_or(|link| link.forgeries.take(now, 1));
+            if forgeries >= FORGERIES || !is_within {
                 self.out.push(Effect::Close { peer: from });
                 return;
             }
@@ -52,7 +56,7 @@ impl<N: Notary> Member<N> {
             self.hear_of_ourselves(now, record);
             return;
         }
-        if self.revoked.contains(&subject) {
+        if self.revoked.contains_key(&subject) {
             self.refused.strangers += 1;
             return;
         }
@@ -68,6 +72,14 @@ impl<N: Notary> Member<N> {
         let forgotten = self.forgotten.get(&subject);
         if forgotten.is_some_and(|f| record.topic != Topic::Card || record.version <= f.card) {
             self.refused.stale += 1;
+            return;
+        }
+        // A check costs us time, and a member could sign new versions without end.
+        if subject == from
+            && let Some(link) = self.links.get_mut(&from)
+            && !link.words.take(now, 1)
+        {
+            self.refused.excessive += 1;
             return;
         }
         let holder = self.roster.get(subject).and_then(|s| s.holder().cloned());
@@ -172,6 +184,12 @@ impl<N: Notary> Member<N> {
             let generation = record.version.generation;
             let address = card.address;
             let is_elsewhere = last_address != Some(address);
+            if generation != last.generation || is_elsewhere {
+                self.dial_soon(now, member);
+            }
+            if is_coordinator(&holder) {
+                self.tell_leaves(&record);
+            }
             if before != Standing::Present || generation != last.generation || is_elsewhere {
                 self.out.push(Effect::Present { holder, generation, address });
             }
@@ -195,58 +213,6 @@ impl<N: Notary> Member<N> {
             self.rings.insert(member);
         } else {
             self.rings.remove(member, self.roster.on_rings());
-        }
-    }
-
-    fn take_revocations(&mut self, now: Timestamp, from: MemberId, record: Arc<Record>) {
-        let list = revoked_by(&record).to_vec();
-        self.roster.put(record.clone(), None);
-        self.rumour(now, Item::Record(record), Some(from));
-        self.expel(&list);
-        // What one coordinator says must outlive it: every coordinator says it too.
-        let own = self.roster.record(self.me.member, Topic::Revocations);
-        let said = own.map(|record| revoked_by(record)).unwrap_or_default();
-        if is_coordinator(&self.me) && list.iter().any(|member| !said.contains(member)) {
-            self.revoke(now, list);
-        }
-    }
-
-    /// A coordinator's own decision.
-    pub(super) fn revoke(&mut self, now: Timestamp, members: Vec<MemberId>) {
-        if !is_coordinator(&self.me) || members.is_empty() {
-            return;
-        }
-        // The newest list replaces the older ones: it has to name those as well.
-        let mut all: BTreeSet<MemberId> = members.into_iter().collect();
-        let before = self.roster.record(self.me.member, Topic::Revocations);
-        if let Some(Content::Revocations(list)) = before.map(|record| &record.content) {
-            all.extend(list);
-        }
-        let all: Vec<MemberId> = all.into_iter().take(REVOCATIONS).collect();
-        self.publish(now, Content::Revocations(all.clone()));
-        self.expel(&all);
-    }
-
-    fn expel(&mut self, members: &[MemberId]) {
-        let new = members.iter().filter(|member| !self.revoked.contains(*member));
-        let new: Vec<MemberId> = new.copied().take(REVOKED - self.revoked.len()).collect();
-        for member in &new {
-            self.revoked.insert(*member);
-            if *member == self.me.member {
-                self.own.expelled = true;
-                self.out.push(Effect::Expelled);
-            } else {
-                // It should know why nobody speaks to it any more.
-                let lists = self.roster.revocations();
-                let list = lists.into_iter().find(|list| revoked_by(list).contains(member));
-                let items = list.cloned().map(Item::Record).into_iter().collect();
-                self.send(*member, Message::Gossip { items }, Delivery::Stream);
-                self.remove_member(*member);
-                self.out.push(Effect::Close { peer: *member });
-            }
-        }
-        if !new.is_empty() {
-            self.out.push(Effect::Revoked(new));
         }
     }
 
@@ -294,7 +260,7 @@ impl<N: Notary> Member<N> {
         } else if may_say(&self.me, &record.content) {
             let list = revoked_by(&record).to_vec();
             self.roster.put(record, None);
-            self.expel(&list);
+            self.expel(now, &list);
         }
     }
 
@@ -323,14 +289,7 @@ impl<N: Notary> Member<N> {
             self.remove_member(member);
         }
         self.forgotten.retain(|_, forgotten| now.since(forgotten.at) < after);
-    }
-}
-
-/// Whom a record expels.
-fn revoked_by(record: &Record) -> &[MemberId] {
-    match &record.content {
-        Content::Revocations(list) => list,
-        Content::Certificate | Content::Card(_) | Content::Info(_) | Content::Load(_) => &[],
+        self.forget_revoked(now);
     }
 }
 

@@ -19,15 +19,17 @@ use crate::identity::{MemberId, Notary};
 use crate::message::Message;
 use crate::record::{Item, Record, Topic};
 
-/// The first wait after a dial that failed, and the longest.
+/// The first wait after a dial that failed. Each is twice the last, up to the profile's longest.
 const RETRY: Duration = Duration::from_millis(250);
-const LONGEST_RETRY: Duration = Duration::from_secs(15);
 
 /// A link that nobody wants any more is kept for so long: rings move back sometimes.
 const LINGER: Duration = Duration::from_secs(30);
 
 /// A newcomer that asked one for everything asks another after this time.
-const CATCH_UP: Duration = Duration::from_secs(3);
+const CATCH_UP: Duration = Duration::from_secs(2);
+
+/// A link that ends before this time did not come about, for the question when to dial again.
+const LASTING: Duration = Duration::from_secs(2);
 
 /// How often links are looked at when all is well.
 const LOOK: Duration = Duration::from_secs(5);
@@ -43,6 +45,8 @@ pub(super) struct Link {
     pub(super) mismatches: u32,
     pub(super) loads_differ: bool,
     dialled: bool,
+    /// When it came up.
+    up_at: Timestamp,
     address: SocketAddr,
     retry_at: Timestamp,
     failures: u32,
@@ -62,6 +66,10 @@ pub(super) struct Link {
     pub(super) questions: Budget,
     /// Whom it may have us ask.
     pub(super) errands: Budget,
+    /// What it may say of itself that we have to check.
+    pub(super) words: Budget,
+    /// What of it may turn out to be forged, before the link ends.
+    pub(super) forgeries: Budget,
 }
 
 impl Link {
@@ -73,6 +81,7 @@ impl Link {
             mismatches: 0,
             loads_differ: false,
             dialled: false,
+            up_at: now,
             address,
             retry_at: now,
             failures: 0,
@@ -85,6 +94,8 @@ impl Link {
             wants: Budget::new(50, 500, now),
             questions: Budget::new(5, 40, now),
             errands: Budget::new(20, 100, now),
+            words: Budget::new(30, 200, now),
+            forgeries: Budget::new(1, 50, now),
         }
     }
 
@@ -110,7 +121,12 @@ impl<N: Notary> Member<N> {
         peer: MemberId,
         address: SocketAddr,
     ) -> &mut Link {
-        let link = self.links.entry(peer).or_insert_with(|| Link::new(now, address));
+        let (urgent, gossip) = (self.urgent.recent(now), self.gossip.recent(now));
+        let link = self.links.entry(peer).or_insert_with(|| Link {
+            urgent_place: urgent,
+            gossip_place: gossip,
+            ..Link::new(now, address)
+        });
         if !link.open {
             link.address = address;
         }
@@ -125,7 +141,7 @@ impl<N: Notary> Member<N> {
         address: SocketAddr,
         dialled: bool,
     ) {
-        let is_stranger = self.revoked.contains(&peer) || peer == self.me.member;
+        let is_stranger = self.revoked.contains_key(&peer) || peer == self.me.member;
         if is_stranger || self.own.left || self.own.expelled {
             self.refused.strangers += u64::from(is_stranger);
             self.out.push(Effect::Close { peer });
@@ -147,24 +163,29 @@ impl<N: Notary> Member<N> {
             self.out.push(Effect::Close { peer });
             return;
         }
-        let (urgent, gossip) = (self.urgent.end(), self.gossip.end());
         let link = self.link_entry(now, peer, address);
         let was_open = link.open;
         let old = std::mem::replace(link, Link::new(now, address));
-        // What a member may ask for is not more because it comes again.
-        let Link { wants, questions, errands, .. } = old;
-        *link = Link { wants, questions, errands, open: true, dialled, ..Link::new(now, address) };
-        link.urgent_place = urgent;
-        link.gossip_place = gossip;
+        // What a member may ask for is not more because it comes again; and what came up while the
+        // link was being made is told now.
+        let Link { wants, questions, errands, words, forgeries, .. } = old;
+        let Link { urgent_place, gossip_place, failures, .. } = old;
+        let new = Link { open: true, dialled, ..Link::new(now, address) };
+        let new = Link { wants, questions, errands, words, forgeries, ..new };
+        *link = Link { urgent_place, gossip_place, failures, ..new };
+        if urgent_place < self.urgent.end() {
+            self.timers.urgent = self.timers.urgent.min(now + self.profile.urgent_delay);
+        }
+        if gossip_place < self.gossip.end() {
+            self.timers.gossip = self.timers.gossip.min(now + self.profile.gossip_every);
+        }
         self.timers.seeds = Timestamp::NEVER;
-        self.seed_backoff = 0;
         self.timers.links = now;
         self.greet(peer);
         let is_waiting = now.since(self.asked_everything) < CATCH_UP;
         let is_needed = self.profile.leaf || !self.synced && !is_waiting || was_open;
         if is_needed {
-            self.asked_everything = now;
-            self.ask_everything(peer);
+            self.ask_everything(now, peer);
         }
         self.probe_on_link(now, peer);
     }
@@ -174,7 +195,8 @@ impl<N: Notary> Member<N> {
     fn greet(&mut self, peer: MemberId) {
         let to_coordinator = self.coordinator_ids.contains(&peer);
         let mut topics = vec![Topic::Card];
-        if to_coordinator {
+        // A leaf's other links hear these only when no coordinator does.
+        if to_coordinator || self.profile.leaf && !self.has_coordinator() {
             topics.extend([Topic::Info, Topic::Load]);
         }
         let me = self.me.member;
@@ -186,17 +208,32 @@ impl<N: Notary> Member<N> {
 
     pub(super) fn link_down(&mut self, now: Timestamp, peer: MemberId) {
         let Some(link) = self.links.get_mut(&peer) else { return };
+        // One that ends us as soon as we come is dialled as one that does not answer.
+        let has_lasted = now.since(link.up_at) >= LASTING;
         link.open = false;
         link.dialling = false;
         link.asked = 0;
-        link.retry_at = now;
+        link.failures = if has_lasted { 0 } else { link.failures.saturating_add(1) };
+        let failures = link.failures;
+        self.seed_backoff = if has_lasted { 0 } else { self.seed_backoff };
+        let wait = if has_lasted { Duration::ZERO } else { self.backoff(failures) };
+        if let Some(link) = self.links.get_mut(&peer) {
+            link.retry_at = now + wait;
+        }
         self.timers.links = now;
         if !self.links.values().any(|link| link.open) {
-            self.timers.seeds = self.timers.seeds.min(now);
+            self.timers.seeds = self.timers.seeds.min(now + wait);
         }
-        // A broken link is a reason to ask: at once, not when its turn comes.
-        if is_coordinator(&self.me) || self.watched().contains(&peer) {
+        // A broken link is a reason to ask: at once, not when its turn comes. A leaf ends links that
+        // it does not want any more.
+        let is_ours = is_coordinator(&self.me)
+            || self.watched().contains(&peer)
+            || self.is_leaf(peer) && self.minds_leaf(peer);
+        if is_ours {
             self.probe(now, peer);
+        }
+        if self.profile.leaf && self.coordinator_ids.contains(&peer) && !self.has_coordinator() {
+            self.tell_peers(now);
         }
     }
 
@@ -219,8 +256,16 @@ impl<N: Notary> Member<N> {
         self.probe_without_link(now, peer);
     }
 
+    /// One whom we could not reach is there, in a new life or elsewhere: it is dialled at once.
+    pub(super) fn dial_soon(&mut self, now: Timestamp, peer: MemberId) {
+        if let Some(link) = self.links.get_mut(&peer).filter(|link| !link.open) {
+            link.failures = 0;
+            link.retry_at = now;
+        }
+    }
+
     fn backoff(&mut self, failures: u32) -> Duration {
-        let span = (RETRY * (1 << failures.min(6))).min(LONGEST_RETRY);
+        let span = (RETRY * (1 << failures.min(9))).min(self.profile.longest_retry);
         self.jittered(span)
     }
 
@@ -236,6 +281,9 @@ impl<N: Notary> Member<N> {
                 Some((false, at)) if at > now => next = next.min(at),
                 Some((false, _)) | None => self.dial(now, *peer),
             }
+        }
+        if !self.synced {
+            next = next.min(self.catch_up(now));
         }
         let mut unwanted = Vec::new();
         let roster = &self.roster;
@@ -257,6 +305,31 @@ impl<N: Notary> Member<N> {
             self.out.push(Effect::Close { peer });
         }
         self.timers.links = next;
+    }
+
+    /// Whom a newcomer asked may have ended, or its answer was lost: then it asks another. When to
+    /// look again.
+    fn catch_up(&mut self, now: Timestamp) -> Timestamp {
+        let due = self.asked_everything + CATCH_UP;
+        if due > now {
+            return due;
+        }
+        let open = self.links.iter().filter(|(_, link)| link.open).map(|(peer, _)| *peer);
+        let open: Vec<MemberId> = open.collect();
+        if !open.is_empty() {
+            let peer = open[self.random.below(open.len())];
+            self.ask_everything(now, peer);
+        }
+        now + CATCH_UP
+    }
+
+    /// A leaf's peers pass on what it says of itself when no coordinator hears it.
+    fn tell_peers(&mut self, now: Timestamp) {
+        for topic in [Topic::Info, Topic::Load] {
+            if let Some(record) = self.roster.record(self.me.member, topic).cloned() {
+                self.rumour(now, Item::Record(record), None);
+            }
+        }
     }
 
     /// Nobody is linked with us: somebody of those we were told of at the beginning may be there.

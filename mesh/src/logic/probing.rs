@@ -11,13 +11,10 @@ use std::time::Duration;
 
 use volvox_protocol::time::Timestamp;
 
-use super::{Delivery, Effect, Member, Standing, is_coordinator};
+use super::{Delivery, Effect, Member, Standing, is_coordinator, rings};
 use crate::identity::{MemberId, Notary};
 use crate::message::{Message, Roots};
 use crate::record::Item;
-
-/// The worst health.
-const ILL: u32 = 8;
 
 /// In worse health than this we accuse even though nobody answers us: it may be the truth.
 const LONELY: u32 = 3;
@@ -91,14 +88,15 @@ impl<N: Notary> Member<N> {
         self.probe(now, target);
     }
 
-    /// A coordinator asks leaves, whom nobody else watches: each once in a period.
+    /// Leaves stand on no ring. A coordinator asks them all, a cell those that have a link to it:
+    /// each once in a period.
     pub(super) fn probe_next_leaf(&mut self, now: Timestamp) {
         let leaves: Vec<MemberId> = if is_coordinator(&self.me) {
             let leaf = |card: &crate::record::Card| card.leaf;
             let all = self.roster.iter().filter(|(_, s)| s.standing() == Standing::Present);
             all.filter(|(_, s)| s.card().is_some_and(leaf)).map(|(member, _)| member).collect()
         } else {
-            Vec::new()
+            self.linked_leaves()
         };
         let every = self.profile.leaf_probe_every;
         let count = u32::try_from(leaves.len()).unwrap_or(u32::MAX).max(1);
@@ -109,6 +107,15 @@ impl<N: Notary> Member<N> {
             self.next_leaf = Some(target);
             self.probe(now, target);
         }
+    }
+
+    /// The leaves that have a link to us. A leaf itself has none.
+    pub(super) fn linked_leaves(&self) -> Vec<MemberId> {
+        if self.profile.leaf {
+            return Vec::new();
+        }
+        let open = self.links.iter().filter(|(_, link)| link.open).map(|(peer, _)| *peer);
+        open.filter(|peer| self.is_leaf(*peer)).collect()
     }
 
     /// Begins to ask a member, unless we are asking it already.
@@ -251,14 +258,15 @@ impl<N: Notary> Member<N> {
         }
     }
 
-    /// Asks others to try: a coordinator first, who has a link to everybody.
+    /// Asks others to try: a coordinator first, who has a link to everybody. A leaf can be reached only
+    /// by those that it has a link to.
     fn ask_others(&mut self, now: Timestamp, target: MemberId) {
         let open = self.links.iter().filter(|(peer, link)| link.open && **peer != target);
         let mut others: Vec<MemberId> = open.map(|(peer, _)| *peer).collect();
         others.retain(|peer| self.roster.standing(*peer) == Standing::Present);
-        let is_leaf = self.roster.get(target).and_then(|s| s.card()).is_some_and(|c| c.leaf);
-        if is_leaf {
-            others.retain(|peer| self.coordinator_ids.contains(peer));
+        if self.is_leaf(target) {
+            let peers = self.leaf_peers(target, rings::LEAF_CANDIDATES);
+            others.retain(|peer| self.coordinator_ids.contains(peer) || peers.contains(peer));
         }
         for place in (1..others.len()).rev() {
             others.swap(place, self.random.below(place + 1));
@@ -289,11 +297,15 @@ impl<N: Notary> Member<N> {
 
     fn failed(&mut self, now: Timestamp, target: MemberId) {
         let Some(probe) = self.probes.remove(&target) else { return };
+        if probe.asked.is_empty() && self.is_leaf(target) && !self.minds_leaf(target) {
+            // Nobody whom we could ask has a link to it either: that says nothing.
+            return;
+        }
         let alone = !probe.asked.is_empty() && !probe.heard;
         if alone {
             self.worse();
         }
-        if !alone || self.health > LONELY {
+        if !alone || self.health > LONELY || self.profile.worst_health == 0 {
             self.accuse(now, target);
         }
     }
@@ -373,7 +385,7 @@ impl<N: Notary> Member<N> {
     }
 
     pub(super) fn worse(&mut self) {
-        self.health = (self.health + 1).min(ILL);
+        self.health = (self.health + 1).min(self.profile.worst_health);
     }
 
     fn scaled(&self, span: Duration) -> Duration {
@@ -389,8 +401,8 @@ impl<N: Notary> Member<N> {
         }
         // The later, the less: a pause of a second is not made good by one answer.
         let steps = late.as_millis() / (2 * self.profile.probe_step).as_millis().max(1);
-        let steps = u32::try_from(steps).unwrap_or(ILL).max(1);
-        self.health = self.health.saturating_add(steps).min(ILL);
+        let steps = u32::try_from(steps).unwrap_or(u32::MAX).max(1);
+        self.health = self.health.saturating_add(steps).min(self.profile.worst_health);
         for probe in self.probes.values_mut() {
             let put_off = late.min(probe.spare);
             probe.spare -= put_off;

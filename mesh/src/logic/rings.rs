@@ -14,6 +14,32 @@ use crate::identity::MemberId;
 /// Rings, and so the members that each one watches.
 pub const RINGS: usize = 4;
 
+/// Cells that a leaf has links to, beside the coordinators.
+pub const LEAF_PEERS: usize = 2;
+
+/// Cells that it is told of: more than it needs, as one may be out of its reach.
+pub const LEAF_CANDIDATES: usize = 4;
+
+/// The cells that a leaf has links to: those after it on the first ring. All who know the same find
+/// the same.
+pub(super) fn leaf_peers(
+    leaf: MemberId,
+    cells: impl Iterator<Item = MemberId>,
+    count: usize,
+) -> Vec<MemberId> {
+    let start = position(0, leaf);
+    let mut nearest: Vec<(u64, MemberId)> = Vec::with_capacity(count + 1);
+    for cell in cells.filter(|cell| *cell != leaf) {
+        let entry = (position(0, cell).wrapping_sub(start), cell);
+        if nearest.len() < count || nearest.last().is_some_and(|last| entry < *last) {
+            let place = nearest.partition_point(|near| *near < entry);
+            nearest.insert(place, entry);
+            nearest.truncate(count);
+        }
+    }
+    nearest.into_iter().map(|(_, cell)| cell).collect()
+}
+
 /// The members after us on each ring, the nearest first.
 #[derive(Debug)]
 pub(super) struct Rings {
@@ -109,6 +135,18 @@ mod tests {
             assert_eq!(reached.len(), count);
             assert!(steps <= 9, "{steps} steps among {count}");
         }
+    }
+
+    #[test]
+    fn a_leaf_has_the_same_peers_whoever_counts_and_loses_only_who_is_gone() {
+        let mut all = members(300);
+        let leaf = all.pop().unwrap();
+        let peers = leaf_peers(leaf, all.iter().copied(), LEAF_PEERS);
+        let more = leaf_peers(leaf, all.iter().rev().copied(), LEAF_CANDIDATES);
+        assert_eq!((peers.len(), &more[..LEAF_PEERS]), (LEAF_PEERS, &peers[..]));
+        let rest = all.iter().copied().filter(|cell| *cell != peers[0]);
+        assert_eq!(leaf_peers(leaf, rest, LEAF_PEERS), more[1..=LEAF_PEERS]);
+        assert_eq!(leaf_peers(leaf, all[..1].iter().copied(), LEAF_PEERS), all[..1]);
     }
 
     #[test]

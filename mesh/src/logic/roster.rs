@@ -10,7 +10,7 @@ use std::sync::Arc;
 use volvox_protocol::random::mix;
 
 use crate::identity::{Holder, Kind, MemberId};
-use crate::message::{BUCKETS, Holding, Roots, Scope};
+use crate::message::{BUCKETS, Holding, Roots, Scope, Versions};
 use crate::record::{Card, Record, Topic, Version};
 
 /// What we hold a member to be.
@@ -53,6 +53,17 @@ impl Subject {
         self.card.as_ref().map(|record| record.version).unwrap_or_default()
     }
 
+    /// The newest on a topic. Revocations stand elsewhere: few have any.
+    fn record(&self, topic: Topic) -> Option<&Arc<Record>> {
+        match topic {
+            Topic::Certificate => self.certificate.as_ref(),
+            Topic::Card => self.card.as_ref(),
+            Topic::Info => self.info.as_ref(),
+            Topic::Load => self.load.as_ref(),
+            Topic::Revocations => None,
+        }
+    }
+
     pub(super) fn is_coordinator(&self) -> bool {
         self.holder.as_ref().is_some_and(|holder| holder.kind == Kind::Coordinator)
     }
@@ -63,12 +74,61 @@ impl Subject {
     }
 }
 
+/// The members whose ids begin with the same six bits, in the order of their ids.
+///
+/// The ids stand apart from what is known: a large table lies far from the processor, and a lookup
+/// should touch little of it. Ids are drawn evenly by the authority, so the place of one can be
+/// guessed from its bits to within a few.
+#[derive(Debug, Default)]
+struct Part {
+    ids: Vec<MemberId>,
+    subjects: Vec<Subject>,
+}
+
+impl Part {
+    /// The place of a member, or where it would stand.
+    fn place(&self, member: MemberId) -> Result<usize, usize> {
+        let (ids, wanted) = (&self.ids, key(member));
+        // The sixteen bits after those that all of this part have in common.
+        let share = u16::try_from((wanted << 6) >> 112).map_or(0, usize::from);
+        let guess = (share * ids.len()) >> 16;
+        // From the guess on in steps that double, until the id is between two of them.
+        let (mut from, mut to, mut step) = (guess, guess, 2);
+        while from > 0 && wanted < key(ids[from]) {
+            to = from;
+            from = from.saturating_sub(step);
+            step *= 2;
+        }
+        while to < ids.len() && key(ids[to]) <= wanted {
+            from = to;
+            to = (to + step).min(ids.len());
+            step *= 2;
+        }
+        let found = ids[from..to].binary_search_by_key(&wanted, |known| key(*known));
+        found.map(|place| place + from).map_err(|place| place + from)
+    }
+
+    fn get(&self, member: MemberId) -> Option<&Subject> {
+        Some(&self.subjects[self.place(member).ok()?])
+    }
+
+    fn insert(&mut self, place: usize, member: MemberId) {
+        // Less than doubling: most of what a large mesh takes in memory stands here.
+        if self.ids.len() == self.ids.capacity() {
+            let more = 4 + self.ids.len() / 8;
+            self.ids.reserve_exact(more);
+            self.subjects.reserve_exact(more);
+        }
+        self.ids.insert(place, member);
+        self.subjects.insert(place, Subject::default());
+    }
+}
+
 /// The table.
 #[derive(Debug)]
 pub(super) struct Roster {
-    /// By parts, and in order within each: a lookup looks at few places of a large table, and a
-    /// comparison of one part at that part alone.
-    parts: Vec<Vec<(MemberId, Subject)>>,
+    /// A comparison of one part looks at that part alone.
+    parts: Vec<Part>,
     len: usize,
     revocations: BTreeMap<MemberId, Arc<Record>>,
     standing: [u64; BUCKETS],
@@ -80,7 +140,7 @@ pub(super) struct Roster {
 impl Roster {
     pub(super) fn new() -> Roster {
         Roster {
-            parts: (0..BUCKETS).map(|_| Vec::new()).collect(),
+            parts: (0..BUCKETS).map(|_| Part::default()).collect(),
             len: 0,
             revocations: BTreeMap::new(),
             standing: [0; BUCKETS],
@@ -91,29 +151,22 @@ impl Roster {
     }
 
     pub(super) fn get(&self, member: MemberId) -> Option<&Subject> {
-        let part = &self.parts[bucket_of(member)];
-        let place = part.binary_search_by_key(&key(member), |(known, _)| key(*known)).ok()?;
-        Some(&part[place].1)
+        self.parts[bucket_of(member)].get(member)
     }
 
     /// The entry of a member, made if there is none.
     fn entry(&mut self, member: MemberId) -> &mut Subject {
         let part = &mut self.parts[bucket_of(member)];
-        let place = part.binary_search_by_key(&key(member), |(known, _)| key(*known));
-        let place = place.unwrap_or_else(|place| {
-            // Less than doubling: most of what a large mesh takes in memory stands here.
-            if part.len() == part.capacity() {
-                part.reserve_exact(4 + part.len() / 8);
-            }
-            part.insert(place, (member, Subject::default()));
+        let place = part.place(member).unwrap_or_else(|place| {
+            part.insert(place, member);
             self.len += 1;
             place
         });
-        &mut part[place].1
+        &mut part.subjects[place]
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (MemberId, &Subject)> {
-        self.parts.iter().flatten().map(|(member, subject)| (*member, subject))
+        self.parts.iter().flat_map(|part| part.ids.iter().copied().zip(&part.subjects))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -134,13 +187,11 @@ impl Roster {
     }
 
     pub(super) fn record(&self, member: MemberId, topic: Topic) -> Option<&Arc<Record>> {
-        let subject = self.get(member);
         match topic {
-            Topic::Certificate => subject?.certificate.as_ref(),
-            Topic::Card => subject?.card.as_ref(),
-            Topic::Info => subject?.info.as_ref(),
-            Topic::Load => subject?.load.as_ref(),
             Topic::Revocations => self.revocations.get(&member),
+            Topic::Certificate | Topic::Card | Topic::Info | Topic::Load => {
+                self.get(member)?.record(topic)
+            }
         }
     }
 
@@ -156,22 +207,20 @@ impl Roster {
     /// Puts a record in the place of an older one. A certificate comes with whom it names.
     pub(super) fn put(&mut self, record: Arc<Record>, holder: Option<Arc<Holder>>) {
         let (member, topic) = (record.subject, record.topic);
-        let old = self.version(member, topic).map_or(0, |version| digest(member, topic, version));
-        let change = old ^ digest(member, topic, record.version);
-        self.toggle(member, topic, change);
+        let new = digest(member, topic, record.version);
         let subject = self.entry(member);
-        match topic {
+        let old = match topic {
             Topic::Certificate => {
-                subject.certificate = Some(record);
                 subject.holder = holder;
+                subject.certificate.replace(record)
             }
-            Topic::Card => subject.card = Some(record),
-            Topic::Info => subject.info = Some(record),
-            Topic::Load => subject.load = Some(record),
-            Topic::Revocations => {
-                self.revocations.insert(member, record);
-            }
-        }
+            Topic::Card => subject.card.replace(record),
+            Topic::Info => subject.info.replace(record),
+            Topic::Load => subject.load.replace(record),
+            Topic::Revocations => self.revocations.insert(member, record),
+        };
+        let old = old.map_or(0, |old| digest(member, topic, old.version));
+        self.toggle(member, topic, old ^ new);
     }
 
     /// Changes what we hold a member to be. To be called before a newer card is put in, too: the
@@ -196,8 +245,9 @@ impl Roster {
             }
         }
         let part = &mut self.parts[bucket_of(member)];
-        if let Ok(place) = part.binary_search_by_key(&key(member), |(known, _)| key(*known)) {
-            part.remove(place);
+        if let Ok(place) = part.place(member) {
+            part.ids.remove(place);
+            part.subjects.remove(place);
             self.len -= 1;
         }
         self.revocations.remove(&member);
@@ -222,15 +272,37 @@ impl Roster {
 
     /// What we have of one member that belongs to `scope`.
     pub(super) fn holding(&self, member: MemberId, scope: Scope) -> Holding {
-        let versions = topics(scope).iter();
-        let versions = versions.filter_map(|t| Some((*t, self.version(member, *t)?))).collect();
-        let missing = scope != Scope::Load && self.standing(member) == Standing::Missing;
+        match self.get(member) {
+            Some(subject) => self.holding_of(member, subject, scope),
+            None => Holding { subject: member, versions: Versions::default(), missing: false },
+        }
+    }
+
+    fn holding_of(&self, member: MemberId, subject: &Subject, scope: Scope) -> Holding {
+        let versions = topics(scope).iter().filter_map(|topic| {
+            let record = match topic {
+                Topic::Revocations => self.revocations.get(&member),
+                Topic::Certificate | Topic::Card | Topic::Info | Topic::Load => {
+                    subject.record(*topic)
+                }
+            };
+            Some((*topic, record?.version))
+        });
+        let versions = versions.collect();
+        let missing = scope == Scope::Standing && subject.standing == Standing::Missing;
         Holding { subject: member, versions, missing }
+    }
+
+    /// What we have of all members of one part, in the order of their ids.
+    pub(super) fn holdings(&self, bucket: usize, scope: Scope) -> impl Iterator<Item = Holding> {
+        let part = &self.parts[bucket];
+        let all = part.ids.iter().zip(&part.subjects);
+        all.map(move |(member, subject)| self.holding_of(*member, subject, scope))
     }
 
     /// The members of one part.
     pub(super) fn members_of(&self, bucket: usize) -> impl Iterator<Item = MemberId> {
-        self.parts[bucket].iter().map(|(member, _)| *member)
+        self.parts[bucket].ids.iter().copied()
     }
 
     fn toggle(&mut self, member: MemberId, topic: Topic, change: u64) {
@@ -272,4 +344,56 @@ fn digest(member: MemberId, topic: Topic, version: Version) -> u64 {
 
 fn missing_mark(member: MemberId, card: Version) -> u64 {
     mix(digest(member, Topic::Card, card) ^ 0x6d69_7373_696e_6721)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use volvox_protocol::random::SplitMix;
+
+    use super::*;
+    use crate::identity::Signature;
+    use crate::record::{Content, Version};
+
+    fn id(random: &mut SplitMix, spread: u32) -> MemberId {
+        // Few bits that differ: ids that stand close together, as no authority draws them.
+        let id = u128::from(random.next()) << 64 | u128::from(random.next());
+        MemberId((id >> spread).to_be_bytes())
+    }
+
+    fn record(member: MemberId, count: u32) -> Arc<Record> {
+        let version = Version { generation: 1, count };
+        let (body, content) = (Box::default(), Content::Certificate);
+        let (topic, signature) = (Topic::Card, Signature::NONE);
+        Arc::new(Record { subject: member, topic, version, body, content, signature })
+    }
+
+    /// Against a plain map, whatever the ids are like: what is in, in which order, and the digests.
+    #[test]
+    fn the_table_holds_what_was_put_in_wherever_the_ids_lie() {
+        for (seed, spread) in [(1, 0), (2, 3), (3, 40), (4, 70), (5, 110), (6, 120)] {
+            let mut random = SplitMix(seed);
+            let (mut roster, mut model) = (Roster::new(), BTreeMap::new());
+            for count in 0..3_000 {
+                let member = id(&mut random, spread);
+                if random.once_in(4) {
+                    roster.remove(member);
+                    model.remove(&member);
+                } else {
+                    roster.put(record(member, count), None);
+                    model.insert(member, count);
+                }
+                let other = id(&mut random, spread);
+                let known = roster.version(other, Topic::Card).map(|version| version.count);
+                assert_eq!(known, model.get(&other).copied());
+            }
+            let all: Vec<MemberId> = roster.iter().map(|(member, _)| member).collect();
+            assert_eq!(all, model.keys().copied().collect::<Vec<_>>(), "spread {spread}");
+            assert_eq!(roster.len(), model.len());
+            let mut afresh = Roster::new();
+            model.iter().for_each(|(member, count)| afresh.put(record(*member, *count), None));
+            assert_eq!(roster.roots(), afresh.roots());
+        }
+    }
 }

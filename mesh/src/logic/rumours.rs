@@ -11,13 +11,18 @@ use crate::identity::MemberId;
 use crate::record::Item;
 
 /// News that is kept for those who have not been told. What falls out is found by comparison.
-const RUMOURS: usize = 8_192;
+const RUMOURS: usize = 1_024;
+
+/// News that is kept after everybody was told, for those who come: a newcomer is told everything by
+/// one, and what came up between that and its first links nobody else would tell it.
+const RECENT: (usize, Duration) = (128, Duration::from_secs(2));
 
 /// One piece, and from whom we have it.
 #[derive(Debug)]
 pub(super) struct Rumour {
     pub(super) item: Item,
     pub(super) from: Option<MemberId>,
+    at: Timestamp,
 }
 
 /// A log that several readers follow, each at its own place.
@@ -28,11 +33,20 @@ pub(super) struct Log {
 }
 
 impl Log {
-    pub(super) fn push(&mut self, item: Item, from: Option<MemberId>) {
-        self.rumours.push_back(Rumour { item, from });
+    pub(super) fn push(&mut self, now: Timestamp, item: Item, from: Option<MemberId>) {
+        self.rumours.push_back(Rumour { item, from, at: now });
         if self.rumours.len() > RUMOURS {
-            self.drop_until(self.first + 1);
+            self.rumours.pop_front();
+            self.first += 1;
         }
+    }
+
+    /// The place from which one who is new to us is told.
+    pub(super) fn recent(&self, now: Timestamp) -> u64 {
+        let (most, span) = RECENT;
+        let young = self.rumours.iter().rev().take(most);
+        let young = young.take_while(|rumour| now.since(rumour.at) < span).count();
+        self.end() - young as u64
     }
 
     /// The place after the last piece.
@@ -49,7 +63,8 @@ impl Log {
     }
 
     /// Everybody has read up to `place`.
-    pub(super) fn drop_until(&mut self, place: u64) {
+    pub(super) fn drop_until(&mut self, now: Timestamp, place: u64) {
+        let place = place.min(self.recent(now));
         while self.first < place && self.rumours.pop_front().is_some() {
             self.first += 1;
         }
@@ -118,17 +133,34 @@ mod tests {
 
     #[test]
     fn each_reader_gets_each_piece_once_and_a_slow_one_misses_the_oldest() {
+        let (start, later) = (Timestamp::from_secs(1), Timestamp::from_secs(9));
         let mut log = Log::default();
-        (0..3).for_each(|count| log.push(item(count), None));
+        (0..3).for_each(|count| log.push(start, item(count), None));
         let places: Vec<u64> = log.from(1).map(|(after, _)| after).collect();
         assert_eq!((places, log.end()), (vec![2, 3], 3));
-        log.drop_until(2);
+        log.drop_until(later, 2);
         assert_eq!(log.from(0).map(|(after, _)| after).collect::<Vec<_>>(), [3]);
-        (0..10_000).for_each(|count| log.push(item(count), None));
+        (0..10_000).for_each(|count| log.push(start, item(count), None));
         assert_eq!(log.from(0).count(), RUMOURS);
         assert_eq!(log.from(0).last().unwrap().0, log.end());
-        log.drop_until(log.end());
+        log.drop_until(later, log.end());
         assert_eq!(log.from(0).count(), 0);
+    }
+
+    #[test]
+    fn who_comes_is_told_what_is_recent_and_no_more() {
+        let (most, span) = RECENT;
+        let (start, half) = (Timestamp::from_secs(1), span / 2);
+        let mut log = Log::default();
+        (0..5).for_each(|count| log.push(start, item(count), None));
+        (0..7).for_each(|count| log.push(start + half, item(count), None));
+        log.drop_until(start + half, log.end());
+        assert_eq!(log.from(log.recent(start + half)).count(), 12, "all were read, and are kept");
+        assert_eq!(log.from(log.recent(start + span)).count(), 7);
+        (0..1_000).for_each(|count| log.push(start + span, item(count), None));
+        assert_eq!(log.from(log.recent(start + span)).count(), most);
+        log.drop_until(start + span * 2, log.end());
+        assert_eq!((log.from(0).count(), log.recent(start + span * 2)), (0, log.end()));
     }
 
     #[test]

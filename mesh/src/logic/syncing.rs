@@ -7,13 +7,12 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use volvox_protocol::time::Timestamp;
 
 use super::roster::{bucket_of, topics};
-use super::{Delivery, Member, Standing};
+use super::{Delivery, Member, rings};
 use crate::identity::{MemberId, Notary};
 use crate::message::{BUCKETS, Holding, Message, Roots, Scope};
 use crate::record::{Item, Topic};
@@ -30,6 +29,10 @@ const QUESTION_BYTES: usize = 64 << 10;
 /// Differences in a row that mean something. One alone may be news on its way.
 const MISMATCHES: u32 = 2;
 
+/// For so long after a newcomer has been told everything, one difference means something: what came
+/// up between the answer and the first links of those who watch it, nobody tells it.
+const YOUTH: Duration = Duration::from_secs(5);
+
 /// After so many comparisons without agreement they are as rare as the profile says; each wait
 /// before is half of the next.
 const SOON: u32 = 3;
@@ -37,12 +40,16 @@ const SOON: u32 = 3;
 /// The wait before the rest is asked for: what was sent should have come by then.
 const AGAIN: Duration = Duration::from_millis(300);
 
+/// The wait for each holding that came, before more are asked for: some 16 KiB of them a second.
+const HOLDING_PAUSE: Duration = Duration::from_millis(2);
+
 /// The bit of a [`Message::Want`] that stands for accusations.
 const ACCUSATIONS: u8 = 1 << 7;
 
 impl<N: Notary> Member<N> {
     /// Asks one that we just met for all it knows.
-    pub(super) fn ask_everything(&mut self, peer: MemberId) {
+    pub(super) fn ask_everything(&mut self, now: Timestamp, peer: MemberId) {
+        self.asked_everything = now;
         if self.profile.leaf {
             self.ask(peer, Scope::Coordinators);
         } else {
@@ -54,7 +61,11 @@ impl<N: Notary> Member<N> {
     fn ask(&mut self, peer: MemberId, scope: Scope) {
         let Some(link) = self.links.get_mut(&peer).filter(|link| link.open) else { return };
         link.asked |= 1 << scope as u8;
-        let buckets = self.roster.buckets(scope);
+        let buckets = match scope {
+            Scope::Standing | Scope::Load => self.roster.buckets(scope),
+            // The answer names what there is: digests would say nothing of a few members.
+            Scope::Coordinators => Vec::new(),
+        };
         self.send(peer, Message::Compare { scope, buckets }, Delivery::Stream);
     }
 
@@ -62,8 +73,9 @@ impl<N: Notary> Member<N> {
     pub(super) fn consider_roots(&mut self, now: Timestamp, from: MemberId, theirs: Roots) {
         let ours = self.roster.roots();
         if self.profile.leaf {
-            // It compares nothing, but who the coordinators are it asks now and then.
-            if self.coordinator_ids.contains(&from) && self.timers.compare <= now {
+            // It compares nothing, but who the coordinators and its peers are it asks now and then.
+            let may_know = self.coordinator_ids.contains(&from) || !self.has_coordinator();
+            if may_know && self.timers.compare <= now {
                 self.timers.compare = now + self.jittered(self.profile.compare_every);
                 self.ask(from, Scope::Coordinators);
             }
@@ -89,7 +101,9 @@ impl<N: Notary> Member<N> {
         let is_turn = self.compared_with != Some(from) || !others(|link| link.mismatches > 0);
         let is_turn_of_loads =
             self.compared_loads_with != Some(from) || !others(|link| link.loads_differ);
-        if mismatches >= MISMATCHES && is_turn && self.timers.compare <= now {
+        let is_young = now.since(self.asked_everything) < YOUTH;
+        let enough = if is_young { 1 } else { MISMATCHES };
+        if mismatches >= enough && is_turn && self.timers.compare <= now {
             self.compared_with = Some(from);
             if let Some(link) = self.links.get_mut(&from) {
                 link.mismatches = 0;
@@ -153,16 +167,15 @@ impl<N: Notary> Member<N> {
                 break;
             }
             parts |= 1 << bucket;
-            let members: Vec<MemberId> = self.roster.members_of(bucket).collect();
-            for member in members {
-                if digest == 0 {
-                    let all = self.items_of(member, scope_bits(scope) | ACCUSATIONS);
-                    bytes += all.iter().map(Item::size).sum::<usize>();
-                    items.extend(all);
-                } else {
-                    holdings.push(self.roster.holding(member, scope));
-                }
+            if digest != 0 {
+                holdings.extend(self.roster.holdings(bucket, scope));
+                continue;
             }
+            let from = items.len();
+            for member in self.roster.members_of(bucket) {
+                self.add_items(member, scope_bits(scope) | ACCUSATIONS, &mut items);
+            }
+            bytes += items[from..].iter().map(Item::size).sum::<usize>();
         }
         self.weigh(now, from, bytes);
         // What they have nothing of goes at once; the parts that follow are the others.
@@ -178,24 +191,17 @@ impl<N: Notary> Member<N> {
         }
     }
 
+    /// Tells a leaf what there is of the coordinators, and of the cells that it should have links to.
     fn tell_of_coordinators(&mut self, to: MemberId) {
         let mut all: Vec<MemberId> = self.coordinator_ids.iter().copied().collect();
         all.push(self.me.member);
-        let bits = scope_bits(Scope::Coordinators);
-        let items = all.into_iter().filter(|member| self.is_coordinator_subject(*member));
-        let items: Vec<Item> = items.flat_map(|member| self.items_of(member, bits)).collect();
-        self.send_stream(to, items);
-        let message = Message::Differ {
-            scope: Scope::Coordinators,
-            buckets: 0,
-            holdings: Vec::new(),
-            more: false,
-        };
+        all.retain(|member| self.roster.get(*member).is_some_and(|s| s.is_coordinator()));
+        all.extend(self.leaf_peers(to, rings::LEAF_CANDIDATES));
+        let scope = Scope::Coordinators;
+        let holdings = all.into_iter().map(|member| self.roster.holding(member, scope));
+        let holdings = holdings.collect();
+        let message = Message::Differ { scope, buckets: 0, holdings, more: false };
         self.send(to, message, Delivery::Stream);
-    }
-
-    fn is_coordinator_subject(&self, member: MemberId) -> bool {
-        self.roster.get(member).is_some_and(|subject| subject.is_coordinator())
     }
 
     /// What the other side has where we differ.
@@ -216,34 +222,44 @@ impl<N: Notary> Member<N> {
         };
         link.asked &= !bit;
         link.unfinished |= more;
+        // In a large mesh in which much happens every part differs, and the list of what is in them
+        // is long: it is asked for the more seldom, so that what it costs is bounded.
+        let pause = HOLDING_PAUSE * u32::try_from(holdings.len()).unwrap_or(u32::MAX);
+        self.timers.compare = self.timers.compare.max(now + pause);
         if more {
-            self.timers.compare_again = self.timers.compare_again.min(now + AGAIN);
+            let at = now + AGAIN.max(pause);
+            self.timers.compare_again = self.timers.compare_again.min(at);
         } else if scope != Scope::Load && !self.synced {
             self.synced = true;
             if scope == Scope::Standing {
                 self.ask(from, Scope::Load);
             }
         }
-        let theirs: BTreeMap<MemberId, &Holding> =
-            holdings.iter().take(HOLDINGS * 2).map(|holding| (holding.subject, holding)).collect();
-        let mut wanted = Vec::new();
-        let mut items = Vec::new();
-        for holding in theirs.values() {
-            if self.revoked.contains(&holding.subject) {
+        // In the order of their ids, as our own: they may come in any.
+        let mut theirs: Vec<&Holding> = holdings.iter().take(HOLDINGS * 2).collect();
+        theirs.sort_by_key(|holding| holding.subject);
+        theirs.dedup_by_key(|holding| holding.subject);
+        let (mut wanted, mut items) = (Vec::new(), Vec::new());
+        let mut listed = 0u64;
+        for holding in &theirs {
+            listed |= 1 << bucket_of(holding.subject);
+            if self.revoked.contains_key(&holding.subject) {
                 continue;
             }
             let (want, give) = self.difference(scope, holding);
             if want != 0 {
                 wanted.push((holding.subject, want));
             }
-            items.extend(self.items_of(holding.subject, give));
+            if give != 0 {
+                self.add_items(holding.subject, give, &mut items);
+            }
         }
         // A part that came with its records instead of holdings has nothing of ours to compare.
-        let listed = holdings.iter().fold(0u64, |mask, h| mask | 1 << bucket_of(h.subject));
         for bucket in (0..BUCKETS).filter(|bucket| parts & listed & (1 << bucket) != 0) {
-            let ours = self.roster.members_of(bucket).filter(|m| !theirs.contains_key(m));
-            for member in ours.collect::<Vec<_>>() {
-                items.extend(self.items_of(member, scope_bits(scope) | ACCUSATIONS));
+            let is_theirs =
+                |m: &MemberId| theirs.binary_search_by_key(m, |holding| holding.subject).is_ok();
+            for member in self.roster.members_of(bucket).filter(|m| !is_theirs(m)) {
+                self.add_items(member, scope_bits(scope) | ACCUSATIONS, &mut items);
             }
         }
         self.send_stream(from, items);
@@ -255,16 +271,15 @@ impl<N: Notary> Member<N> {
     /// The topics that we want of a subject, and those that we can give.
     fn difference(&self, scope: Scope, theirs: &Holding) -> (u8, u8) {
         let (mut want, mut give) = (0, 0);
+        let ours = self.roster.holding(theirs.subject, scope);
         for topic in topics(scope) {
-            let mine = self.roster.version(theirs.subject, *topic);
-            let held = theirs.versions.iter().find(|(t, _)| t == topic).map(|(_, v)| *v);
+            let (mine, held) = (ours.versions.of(*topic), theirs.versions.of(*topic));
             want |= if held > mine { topic.bit() } else { 0 };
             give |= if mine > held { topic.bit() } else { 0 };
         }
-        if scope != Scope::Load {
-            let missing = self.roster.standing(theirs.subject) == Standing::Missing;
-            want |= if theirs.missing && !missing { ACCUSATIONS } else { 0 };
-            give |= if missing && !theirs.missing { ACCUSATIONS } else { 0 };
+        if scope == Scope::Standing {
+            want |= if theirs.missing && !ours.missing { ACCUSATIONS } else { 0 };
+            give |= if ours.missing && !theirs.missing { ACCUSATIONS } else { 0 };
         }
         (want, give)
     }
@@ -278,9 +293,9 @@ impl<N: Notary> Member<N> {
         }
         let (mut items, mut bytes) = (Vec::new(), 0);
         for (member, bits) in wanted.iter().take(HOLDINGS * 2) {
-            let all = self.items_of(*member, *bits);
-            bytes += all.iter().map(Item::size).sum::<usize>();
-            items.extend(all);
+            let from = items.len();
+            self.add_items(*member, *bits, &mut items);
+            bytes += items[from..].iter().map(Item::size).sum::<usize>();
             if bytes >= ANSWER_BYTES {
                 break;
             }
@@ -289,15 +304,14 @@ impl<N: Notary> Member<N> {
         self.send_stream(to, items);
     }
 
-    /// What we have of a member, in the order in which it can be checked.
-    fn items_of(&self, member: MemberId, bits: u8) -> Vec<Item> {
+    /// Adds what we have of a member, in the order in which it can be checked.
+    fn add_items(&self, member: MemberId, bits: u8, items: &mut Vec<Item>) {
         let topics = Topic::ALL.into_iter().filter(|topic| bits & topic.bit() != 0);
         let records = topics.filter_map(|topic| self.roster.record(member, topic).cloned());
-        let mut items: Vec<Item> = records.map(Item::Record).collect();
+        items.extend(records.map(Item::Record));
         if bits & ACCUSATIONS != 0 {
             items.extend(self.grievances(member));
         }
-        items
     }
 
     fn send_stream(&mut self, to: MemberId, items: Vec<Item>) {

@@ -132,6 +132,16 @@ impl<N: Notary> Member<N> {
         }
     }
 
+    /// A coordinator has a new card. Leaves hear of nobody else, and may be waiting for it.
+    pub(super) fn tell_leaves(&mut self, card: &Arc<Record>) {
+        let certificate = self.roster.record(card.subject, Topic::Certificate).cloned();
+        let items: Vec<Item> =
+            certificate.into_iter().chain([card.clone()]).map(Item::Record).collect();
+        for leaf in self.linked_leaves() {
+            self.send(leaf, Message::Gossip { items: items.clone() }, Delivery::Stream);
+        }
+    }
+
     /// Puts news on its way.
     pub(super) fn rumour(&mut self, now: Timestamp, item: Item, from: Option<MemberId>) {
         if self.is_catching_up {
@@ -142,10 +152,10 @@ impl<N: Notary> Member<N> {
             Item::Accusation(_) => true,
         };
         if is_urgent {
-            self.urgent.push(item, from);
+            self.urgent.push(now, item, from);
             self.timers.urgent = self.timers.urgent.min(now + self.profile.urgent_delay);
         } else {
-            self.gossip.push(item, from);
+            self.gossip.push(now, item, from);
             self.timers.gossip = self.timers.gossip.min(now + self.profile.gossip_every);
         }
     }
@@ -192,34 +202,47 @@ impl<N: Notary> Member<N> {
         let watched = self.watched();
         let mut listeners: Vec<MemberId> = watched.clone();
         listeners.extend(self.coordinators().filter(|member| !watched.contains(member)));
-        listeners.retain(|member| self.links.get(member).is_some_and(|link| link.open));
+        if self.profile.leaf && class == Class::Gossip && self.has_coordinator() {
+            listeners.retain(|member| self.coordinator_ids.contains(member));
+        }
+        let end = self.log(class).end();
+        // With whom a link is being made, is told when it is up.
+        let mut read_by_all = end;
+        listeners.retain(|member| match self.links.get(member) {
+            Some(link) if link.open => true,
+            Some(link) if link.dialling => {
+                read_by_all = read_by_all.min(link.place(class));
+                false
+            }
+            Some(_) | None => false,
+        });
         let turn = self.random.below(listeners.len().max(1));
         listeners.rotate_left(turn);
-        let mut read_by_all = self.log(class).end();
         let mut finished = true;
+        let mut known = Known::default();
         for to in listeners {
-            let own_only = !watched.contains(&to);
+            let own_only = self.profile.leaf || !watched.contains(&to);
             let place = self.links[&to].place(class);
             // Looked at before the pieces are: when much is new, that is work for nothing.
-            if place < self.log(class).end() && !self.budget(class).is_open(now) {
+            if place < end && !self.budget(class).is_open(now) {
                 read_by_all = read_by_all.min(place);
                 finished = false;
                 continue;
             }
-            let (items, place, size) = self.pieces(class, to, own_only, place);
+            let (items, place, size) = self.pieces(class, to, own_only, place, &mut known);
             if !items.is_empty() {
                 self.budget(class).take(now, size);
                 self.send_items(to, items, class);
             }
-            finished &= place == self.log(class).end();
+            finished &= place == end;
             read_by_all = read_by_all.min(place);
             if let Some(link) = self.links.get_mut(&to) {
                 *link.place_mut(class) = place;
             }
         }
         match class {
-            Class::Urgent => self.urgent.drop_until(read_by_all),
-            Class::Gossip => self.gossip.drop_until(read_by_all),
+            Class::Urgent => self.urgent.drop_until(now, read_by_all),
+            Class::Gossip => self.gossip.drop_until(now, read_by_all),
         }
         finished
     }
@@ -231,6 +254,7 @@ impl<N: Notary> Member<N> {
         to: MemberId,
         own_only: bool,
         mut place: u64,
+        known: &mut Known,
     ) -> (Vec<Item>, u64, usize) {
         let most = match class {
             Class::Urgent => STREAM_BYTES,
@@ -243,7 +267,7 @@ impl<N: Notary> Member<N> {
                 && (!own_only || rumour.from.is_none())
                 && !about(&rumour.item, to)
                 && !(is_pushed && rumour.from.is_none())
-                && self.is_current(&rumour.item);
+                && known.is_current(after, || self.is_current(&rumour.item));
             if wanted {
                 let bytes = rumour.item.size();
                 if size + bytes > most && !items.is_empty() {
@@ -307,6 +331,28 @@ impl<N: Notary> Member<N> {
             Class::Urgent => &self.urgent,
             Class::Gossip => &self.gossip,
         }
+    }
+}
+
+/// Which pieces of a log are current, as found in one flush: each is told to several.
+#[derive(Debug, Default)]
+struct Known {
+    first: u64,
+    current: Vec<Option<bool>>,
+}
+
+impl Known {
+    fn is_current(&mut self, place: u64, look: impl FnOnce() -> bool) -> bool {
+        if self.current.is_empty() {
+            self.first = place;
+        }
+        // Those who are behind the first that was asked for are few.
+        let Some(nth) = place.checked_sub(self.first) else { return look() };
+        let Ok(nth) = usize::try_from(nth) else { return look() };
+        if nth >= self.current.len() {
+            self.current.resize(nth + 1, None);
+        }
+        *self.current[nth].get_or_insert_with(look)
     }
 }
 

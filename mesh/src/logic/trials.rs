@@ -115,7 +115,7 @@ impl<N: Notary> Member<N> {
         };
         // To an accusation against ourselves we answer even if we take the accuser for missing: after
         // a partition each side takes the other for that.
-        if self.revoked.contains(&accuser) {
+        if self.revoked.contains_key(&accuser) {
             self.refused.strangers += 1;
             return;
         }
@@ -224,7 +224,10 @@ impl<N: Notary> Member<N> {
         };
         self.timers.trials = self.timers.trials.min(trial.due);
         self.rumour(now, Item::Accusation(accusation), from);
-        if from.is_some() && (is_coordinator(&self.me) || self.watched().contains(&subject)) {
+        let is_ours = is_coordinator(&self.me)
+            || self.is_leaf(subject) && self.is_linked(subject)
+            || self.watched().contains(&subject);
+        if from.is_some() && is_ours {
             self.probe(now, subject);
         }
     }

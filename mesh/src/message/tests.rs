@@ -8,7 +8,9 @@ use volvox_protocol::random::SplitMix;
 
 use super::*;
 use crate::identity::Signature;
-use crate::record::{Accusation, BODY_BYTES, Card, Content, REVOCATIONS, Record};
+use crate::record::{
+    Accusation, BODY_BYTES, Card, Content, REVOCATIONS, Record, Revocation, Topic, Version,
+};
 use crate::simulation::{Simulation, sample_info, sample_load};
 
 /// A notary that signs with what it is told.
@@ -77,7 +79,7 @@ fn item(random: &mut SplitMix) -> Item {
         }),
         1 => Content::Info(sample_info(cell, random.below(9))),
         2 => Content::Load(sample_load(cell, short(random))),
-        3 => Content::Revocations((0..random.below(200)).map(|_| member(random)).collect()),
+        3 => Content::Revocations((0..random.below(200)).map(|_| revocation(random)).collect()),
         4 => {
             let bytes = vec![9; random.below(700)];
             return Item::Record(Arc::new(Record::certificate(subject, number(random), &bytes)));
@@ -92,6 +94,10 @@ fn item(random: &mut SplitMix) -> Item {
 
 fn items(random: &mut SplitMix) -> Vec<Item> {
     (0..random.below(6)).map(|_| item(random)).collect()
+}
+
+fn revocation(random: &mut SplitMix) -> Revocation {
+    Revocation { member: member(random), until_s: number(random) }
 }
 
 fn holding(random: &mut SplitMix) -> Holding {
@@ -194,8 +200,9 @@ fn a_body_or_a_list_beyond_its_limit_is_refused() {
     let long = Record::certificate(subject, 1, &bytes);
     let packet = Message::Gossip { items: vec![Item::Record(Arc::new(long))] }.encode();
     assert!(Message::decode(&packet).is_err());
+    let revocation = Revocation { member: subject, until_s: u64::from(u32::MAX) };
     for (count, is_read) in [(REVOCATIONS, true), (REVOCATIONS + 1, false)] {
-        let list = Content::Revocations(vec![subject; count]);
+        let list = Content::Revocations(vec![revocation; count]);
         let record = Record::signed(&Fixed(1), subject, Version::default(), list);
         let packet = Message::Gossip { items: vec![Item::Record(Arc::new(record))] }.encode();
         assert_eq!(Message::decode(&packet).is_ok(), is_read, "{count} members");
@@ -238,7 +245,11 @@ fn the_bytes_of_every_kind_are_what_they_were() {
     let record = Record::signed(&notary, one, version, Content::Card(card));
     let accusation = Accusation::signed(&notary, one, two, version);
     let roots = Roots { standing: 1, load: 128 };
-    let holding = Holding { subject: one, versions: vec![(Topic::Load, version)], missing: true };
+    let holding = Holding {
+        subject: one,
+        versions: [(Topic::Load, version)].into_iter().collect(),
+        missing: true,
+    };
     let all = [
         Message::Ping { seq: 5, roots, items: Vec::new() },
         Message::Ack { seq: 300, roots, items: vec![Item::Accusation(Arc::new(accusation))] },

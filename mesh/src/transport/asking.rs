@@ -86,7 +86,7 @@ async fn call(
         let text = format!("it has {length} bytes, the limit is {limit}");
         return Err(AskError::BadReply(text));
     }
-    let taken = take_in(&inner.inbound, &mut reply, Take::Exactly(length)).await;
+    let taken = take_in(inner, &link, &mut reply, Take::Exactly(length)).await;
     let body = taken.map_err(|refused| match refused {
         Refused::Broken(error) => broken(error),
         Refused::OverBudget => {
@@ -184,7 +184,7 @@ async fn answer(
     };
     let deadline = head.deadline.min(SERVE_MOST);
     let work = async {
-        let body = match take_in(&inner.inbound, request, Take::Exactly(length)).await {
+        let body = match take_in(inner, link, request, Take::Exactly(length)).await {
             Ok(body) => body,
             Err(Refused::OverBudget) => return Some(Err(Refusal::Busy)),
             Err(Refused::Short | Refused::TooLarge) => return malformed("it ends too early"),

@@ -48,7 +48,11 @@ reasons! {
     IncomingOversized = "incoming_oversized",
     /// A packet came by stream and did not end in time, or was broken off.
     IncomingBroken = "incoming_broken",
-    /// More bytes came at once than may be held, from all links together.
+    /// A packet was more than one member may send.
+    OverShare = "over_share",
+    /// A member sent too much for too long: its link was ended, or another one refused.
+    Barred = "barred",
+    /// More bytes came at once than may be held, from all links together or from one.
     OverBudget = "over_budget",
     /// A connection spoke no protocol that we speak.
     UnknownProtocol = "unknown_protocol",

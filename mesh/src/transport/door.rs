@@ -165,6 +165,11 @@ async fn welcome(inner: &Arc<Inner>, connection: Connection, peer: Peer, version
 /// Gives a connection its place among the links and starts its task. Otherwise closes it.
 fn admit(inner: &Arc<Inner>, link: &Arc<Link>) -> bool {
     let member = link.peer.holder.member;
+    if link.share.is_barred(inner.now()) {
+        inner.tally.count(Reason::Barred, format_args!("{member} comes again too soon"));
+        link.close(Code::Excess, "you sent too much: come again later");
+        return false;
+    }
     let mut board = inner.board();
     let Some(admitted) = board.pool.admit(link.clone()) else {
         drop(board);

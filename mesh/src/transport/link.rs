@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::pool::{Removed, Seat};
+use super::share::{Share, Taken};
 use super::{
     Code, DATAGRAM_LIMIT, Delivery, Happening, Inner, LinkInfo, MESSAGE_LIMIT, Peer, Reason,
     asking, canonical, lock, words,
@@ -38,6 +39,8 @@ pub(super) struct Link {
     pub(super) version: u16,
     /// Requests that may still be served at once.
     pub(super) serving: Semaphore,
+    /// What the member may send, on this connection and others.
+    pub(super) share: Arc<Share>,
     used: AtomicU64,
     outbox: Mutex<Outbox>,
 }
@@ -65,6 +68,7 @@ impl Link {
         dialled: bool,
         version: u16,
     ) -> Arc<Self> {
+        let share = inner.share(peer.holder.member);
         // A member may send more than a stranger.
         connection.set_receive_window(VarInt::from_u32(inner.settings.receive_window));
         let link = Self {
@@ -74,6 +78,7 @@ impl Link {
             dialled,
             version,
             serving: Semaphore::new(inner.settings.requests_per_link),
+            share,
             used: AtomicU64::new(0),
             outbox: Mutex::default(),
         };
@@ -218,7 +223,7 @@ impl Drop for Outgoing {
 pub(super) enum Refused {
     /// They are more than allowed.
     TooLarge,
-    /// Too many bytes are held already, of all links.
+    /// Too many bytes are held already, of all links or of this one.
     OverBudget,
     /// The stream ended before the expected length.
     Short,
@@ -230,7 +235,7 @@ pub(super) enum Refused {
 /// gives the share back.
 struct Held {
     bytes: Vec<u8>,
-    _share: Option<OwnedSemaphorePermit>,
+    _shares: [Option<OwnedSemaphorePermit>; 2],
 }
 
 impl AsRef<[u8]> for Held {
@@ -250,12 +255,14 @@ pub(super) enum Take {
 
 /// Takes bytes in. Memory grows with what came, not with what was claimed.
 pub(super) async fn take_in(
-    inbound: &Arc<Semaphore>,
+    inner: &Inner,
+    link: &Link,
     stream: &mut RecvStream,
     take: Take,
 ) -> Result<Bytes, Refused> {
     let mut bytes = Vec::new();
-    let mut share: Option<OwnedSemaphorePermit> = None;
+    let inbound = [&link.share.inbound, &inner.inbound];
+    let mut shares: [Option<OwnedSemaphorePermit>; 2] = [None, None];
     loop {
         let room = match take {
             Take::Exactly(length) if bytes.len() == length => break,
@@ -271,18 +278,20 @@ pub(super) async fn take_in(
             break;
         };
         let length = u32::try_from(chunk.bytes.len()).expect("a chunk has at most CHUNK bytes");
-        let more =
-            inbound.clone().try_acquire_many_owned(length).map_err(|_| Refused::OverBudget)?;
-        match &mut share {
-            Some(share) => share.merge(more),
-            None => share = Some(more),
+        for (of, share) in inbound.into_iter().zip(&mut shares) {
+            let more = of.clone().try_acquire_many_owned(length);
+            let more = more.map_err(|_| Refused::OverBudget)?;
+            match share {
+                Some(share) => share.merge(more),
+                None => *share = Some(more),
+            }
         }
         bytes.extend_from_slice(&chunk.bytes);
         if matches!(take, Take::UpTo(limit) if bytes.len() > limit) {
             return Err(Refused::TooLarge);
         }
     }
-    Ok(Bytes::from_owner(Held { bytes, _share: share }))
+    Ok(Bytes::from_owner(Held { bytes, _shares: shares }))
 }
 
 /// Takes the link out of the pool when its task ends, however it ends.
@@ -308,6 +317,7 @@ impl Drop for Seated {
         if board.pool.remove(member, link.id) == Removed::Last {
             board.tidings.down(member, reason);
         }
+        board.forget_shares(inner.now());
         drop(board);
         inner.news.notify_one();
     }
@@ -364,7 +374,7 @@ pub(super) async fn run(inner: Arc<Inner>, link: Arc<Link>, mut told: oneshot::R
 }
 
 async fn read_message(inner: Arc<Inner>, link: Arc<Link>, mut stream: RecvStream) {
-    let message = take_in(&inner.inbound, &mut stream, Take::UpTo(MESSAGE_LIMIT));
+    let message = take_in(&inner, &link, &mut stream, Take::UpTo(MESSAGE_LIMIT));
     let reason = match timeout(inner.settings.message_deadline, message).await {
         Ok(Ok(bytes)) => return deliver(&inner, &link, bytes),
         Ok(Err(Refused::TooLarge)) => Reason::IncomingOversized,
@@ -377,6 +387,14 @@ async fn read_message(inner: Arc<Inner>, link: Arc<Link>, mut stream: RecvStream
 fn deliver(inner: &Inner, link: &Link, bytes: Bytes) {
     link.touch(inner);
     let from = link.peer.holder.member;
+    let bytes = match link.share.take(inner.now(), bytes) {
+        Taken::Placed(bytes) => bytes,
+        Taken::Excess => return inner.tally.count(Reason::OverShare, from),
+        Taken::TooMuch => {
+            inner.tally.count(Reason::Barred, format_args!("{from} sends too much"));
+            return link.close(Code::Excess, "you send too much");
+        }
+    };
     let address = canonical(link.connection.remote_address());
     match inner.happenings.try_send(Happening::Packet { from, address, bytes }) {
         Ok(()) => {}

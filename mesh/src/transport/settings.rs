@@ -82,6 +82,8 @@ pub struct Settings {
     /// How many bytes of messages and requests from all links may be held at once. Datagrams do
     /// not count.
     pub inbound_bytes: usize,
+    /// How many of them may be of one member.
+    pub inbound_per_link: usize,
     /// What a member may send on one link before we read.
     pub receive_window: u32,
     /// Answers those who want to become members. Without it they are refused.
@@ -109,6 +111,7 @@ impl Settings {
             requests_per_link: 64,
             requests_at_once: 1024,
             inbound_bytes: 64 << 20,
+            inbound_per_link: 16 << 20,
             receive_window: 4 << 20,
             enrolment: None,
         }
@@ -124,6 +127,7 @@ impl Settings {
             half_open_retry: 512,
             half_open_most: 2_048,
             inbound_bytes: 256 << 20,
+            inbound_per_link: 32 << 20,
             receive_window: 2 << 20,
             ..Self::cell(listen)
         }

@@ -108,6 +108,7 @@ fn tell(event: Result<MeshEvent, broadcast::error::RecvError>) {
         Ok(MeshEvent::Moved(address)) => say(&json!({"event": "moved", "address": address})),
         Ok(MeshEvent::Expelled) => say(&json!({"event": "expelled"})),
         Ok(MeshEvent::Info(_) | MeshEvent::Load(_) | MeshEvent::Revoked(_)) => {}
+        Ok(MeshEvent::TooManyRevoked { .. }) => {}
         Err(error) => panic!("events were missed: {error}"),
     }
 }

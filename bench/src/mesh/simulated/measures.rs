@@ -23,14 +23,24 @@ pub(super) fn joined(
     members: usize,
     spread: Duration,
 ) -> anyhow::Result<(Simulation, Duration)> {
+    joined_with(seed, members, spread, &Profile::lan())
+}
+
+/// The same with another profile.
+pub(super) fn joined_with(
+    seed: u64,
+    members: usize,
+    spread: Duration,
+    profile: &Profile,
+) -> anyhow::Result<(Simulation, Duration)> {
     let mut kinds = vec![Kind::Coordinator];
     kinds.resize(members, Kind::Cell);
     let mut fleet = Simulation::new(seed, &kinds);
-    fleet.start(0, Profile::lan(), &[]);
+    fleet.start(0, profile.clone(), &[]);
     let step = spread / u32::try_from(members)?;
     for cell in 1..members {
         fleet.run_for(step);
-        fleet.start(cell, Profile::lan(), &[0]);
+        fleet.start(cell, profile.clone(), &[0]);
         // Ten thousand infos would fill everybody's budget for minutes: what is measured there is how
         // soon one change is heard in a quiet mesh.
         if members <= 1_000 {
@@ -175,6 +185,8 @@ pub(super) struct FalseAlarms {
     pub(super) coordinators: usize,
     /// How often it was one that is not starved.
     pub(super) of_healthy: usize,
+    /// How often anybody accused one that is not starved.
+    pub(super) accusations_of_healthy: usize,
     /// For how long, times how many members.
     pub(super) member_hours: f64,
 }
@@ -187,10 +199,13 @@ fn false_alarms(
     starved: usize,
 ) -> FalseAlarms {
     let alarms = || fleet.alarms[from..].iter().filter(|alarm| alarm.is_false);
+    let is_healthy = |place: usize| place == 0 || place > starved;
+    let accusations = fleet.accusations.iter().filter(|(_, of, _)| is_healthy(*of));
     FalseAlarms {
         all: alarms().count(),
         coordinators: alarms().filter(|alarm| alarm.by == 0).count(),
-        of_healthy: alarms().filter(|alarm| alarm.of == 0 || alarm.of > starved).count(),
+        of_healthy: alarms().filter(|alarm| is_healthy(alarm.of)).count(),
+        accusations_of_healthy: accusations.count(),
         member_hours: span.as_secs_f64() / 3_600.0 * members as f64,
     }
 }
@@ -224,6 +239,8 @@ pub(super) fn starved_time(
     span: Duration,
 ) -> FalseAlarms {
     let (from, start) = (fleet.alarms.len(), fleet.now());
+    fleet.record_news = true;
+    fleet.accusations.clear();
     let starved = members / 10;
     let mut random = SplitMix(u64::try_from(starved).unwrap_or(1));
     let mut some = || {
@@ -241,6 +258,8 @@ pub(super) fn starved_time(
         fleet.pause(cell, stopped);
         plan.push(Reverse((at + stopped + some(), cell)));
     }
+    fleet.record_news = false;
+    fleet.news.clear();
     false_alarms(fleet, from, members, span, starved)
 }
 

@@ -134,26 +134,122 @@ fn a_coordinator_that_joins_has_the_whole_picture_from_one_peer() {
     assert!(took.is_some_and(|took| took < Duration::from_millis(100)), "{took:?}");
 }
 
-#[test]
-fn leaves_speak_to_coordinators_alone_and_are_watched() {
+/// A coordinator, ten cells, and a leaf that has said what it is.
+fn with_leaf(seed: u64) -> Simulation {
     let mut kinds = vec![Kind::Coordinator];
     kinds.resize(12, Kind::Cell);
-    let mut fleet = Simulation::new(4, &kinds);
+    let mut fleet = Simulation::new(seed, &kinds);
     fleet.start(0, Profile::lan(), &[]);
     (1..=10).for_each(|cell| fleet.start(cell, Profile::lan(), &[0]));
     fleet.start(11, Profile::metered(), &[0]);
-    fleet.run_for(SECOND * 20);
+    fleet.publish_info(11);
+    fleet.publish_load(11, 100);
+    fleet.run_for(SECOND * 60);
+    all_see_the_leaf(&fleet);
+    assert_eq!(fleet.open_links(11), 3, "a link to the coordinator, and to two cells");
+    fleet
+}
+
+fn all_see_the_leaf(fleet: &Simulation) {
     let leaf = fleet.holder(11).member;
-    for place in 0..=10 {
+    for place in (0..=10).filter(|place| fleet.is_alive(*place)) {
         assert_eq!(fleet.member(place).standing(leaf), Standing::Present, "at {place}");
     }
-    assert_eq!(fleet.open_links(11), 1, "a link to the coordinator and to nobody else");
-    let before = fleet.traffic(11).bytes;
-    fleet.run_for(SECOND * 600);
-    let bits = (fleet.traffic(11).bytes - before) * 8 / 600;
-    assert!(bits < 1_000, "{bits} bits a second");
+}
+
+fn leaf_bits(fleet: &mut Simulation, seconds: u32) -> u64 {
+    let sum = |fleet: &Simulation| fleet.traffic(11).bytes + fleet.traffic(11).received;
+    fleet.settle();
+    let before = sum(fleet);
+    fleet.run_for(SECOND * seconds);
+    fleet.settle();
+    (sum(fleet) - before) * 8 / u64::from(seconds)
+}
+
+/// What the leaf last said, as known at a place.
+fn leaf_load(fleet: &Simulation, place: usize) -> Option<u32> {
+    let record = fleet.member(place).record(fleet.holder(11).member, Topic::Load)?;
+    let Content::Load(load) = &record.content else { return None };
+    Some(load.free.memory_mb)
+}
+
+#[test]
+fn leaves_speak_to_coordinators_and_two_cells_and_are_watched() {
+    let mut fleet = with_leaf(4);
+    let bits = leaf_bits(&mut fleet, 1_800);
+    assert!(bits < 1_000, "{bits} bits a second, both ways");
+    assert_eq!(fleet.alarms, []);
     fleet.kill(11);
-    fleet.run_for(SECOND * 60);
-    assert_eq!(fleet.member(0).standing(leaf), Standing::Missing);
+    fleet.run_for(SECOND * 90);
+    for place in 0..=10 {
+        let standing = fleet.member(place).standing(fleet.holder(11).member);
+        assert_eq!(standing, Standing::Missing, "at {place}");
+    }
     assert!(fleet.alarms.iter().all(|alarm| alarm.of == 11));
+}
+
+#[test]
+fn a_leaf_and_its_peers_know_of_each_other_without_any_coordinator() {
+    for seed in 0..8 {
+        let mut fleet = with_leaf(seed);
+        fleet.kill(0);
+        fleet.run_for(SECOND * 120);
+        let bits = leaf_bits(&mut fleet, 3_600);
+        assert!(bits < 1_000, "seed {seed}: {bits} bits a second, both ways");
+        all_see_the_leaf(&fleet);
+        let peers: Vec<_> = fleet.member(11).watched().into_iter().collect();
+        let there = |id| fleet.member(11).standing(id) == Standing::Present;
+        assert_eq!(peers.iter().filter(|peer| there(**peer)).count(), 2, "seed {seed}");
+        fleet.publish_load(11, 200);
+        let heard = |fleet: &Simulation| (1..=10).all(|cell| leaf_load(fleet, cell) == Some(200));
+        assert!(fleet.run_until(SECOND * 60, TICK, heard).is_some(), "seed {seed}");
+        // A coordinator that begins anew hears of it from a cell, and has a link soon.
+        fleet.start(0, Profile::lan(), &[3]);
+        let knows = |fleet: &Simulation| leaf_load(fleet, 0) == Some(200);
+        assert!(fleet.run_until(SECOND * 5, TICK, knows).is_some(), "seed {seed}");
+        fleet.run_for(SECOND * 60);
+        fleet.record_news = true;
+        fleet.news.clear();
+        let start = fleet.now();
+        fleet.publish_load(11, 300);
+        fleet.run_for(SECOND * 5);
+        let news = fleet.news.iter().find(|news| news.by == 0 && news.of == 11).unwrap();
+        assert!(news.at.since(start) < SECOND / 10, "seed {seed}: on a link of its own");
+        let others = fleet.alarms.iter().filter(|alarm| alarm.of != 0);
+        assert_eq!(others.count(), 0, "seed {seed}: {:?}", fleet.alarms);
+    }
+}
+
+#[test]
+fn a_leaf_that_dies_is_missing_without_any_coordinator_too() {
+    let mut fleet = with_leaf(5);
+    fleet.kill(0);
+    fleet.run_for(SECOND * 120);
+    fleet.kill(11);
+    fleet.run_for(SECOND * 120);
+    for place in 1..=10 {
+        let standing = fleet.member(place).standing(fleet.holder(11).member);
+        assert_eq!(standing, Standing::Missing, "at {place}");
+    }
+}
+
+#[test]
+fn a_leaf_whose_peers_die_finds_others() {
+    let mut fleet = with_leaf(6);
+    let coordinator = fleet.holder(0).member;
+    for _ in 0..3 {
+        let peers = fleet.member(11).watched();
+        let place = (1..=10).find(|place| peers.contains(&fleet.holder(*place).member)).unwrap();
+        fleet.kill(place);
+        let linked = |fleet: &Simulation| {
+            let peers = fleet.member(11).watched();
+            let gone = fleet.holder(place).member;
+            peers.len() == 3 && peers.contains(&coordinator) && !peers.contains(&gone)
+        };
+        assert!(fleet.run_until(SECOND * 900, SECOND, linked).is_some());
+        fleet.run_for(SECOND * 30);
+        assert_eq!(fleet.open_links(11), 3);
+        all_see_the_leaf(&fleet);
+    }
+    assert!(fleet.alarms.iter().all(|alarm| !alarm.is_false), "{:?}", fleet.alarms);
 }

@@ -10,7 +10,7 @@ use crate::identity::{Kind, MemberId};
 use crate::logic::{Input, Refused, Standing};
 use crate::message::{BUCKETS, Holding, Message, Scope};
 use crate::profile::Profile;
-use crate::record::{Accusation, Card, Content, Item, Record, Topic, Version};
+use crate::record::{Accusation, Card, Content, Item, Record, Revocation, Topic, Version};
 use crate::simulation::{Simulation, Stamp, sample_info, sample_load};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -212,7 +212,7 @@ fn a_cell_says_nothing_that_is_not_its_own() {
     let contents = [
         Content::Info(sample_info(name.clone(), 1)),
         Content::Load(sample_load(name, 0)),
-        Content::Revocations(vec![victim]),
+        Content::Revocations(vec![Revocation { member: victim, until_s: u64::from(u32::MAX) }]),
     ];
     let items: Vec<Item> = contents.map(|c| record(&mesh, EVIL, EVIL, high, c)).into();
     for place in everybody_else(&mesh) {
@@ -223,7 +223,7 @@ fn a_cell_says_nothing_that_is_not_its_own() {
     // Its own driver does not publish it either.
     let load = sample_load(mesh.holder(VICTIM).name.clone(), 0);
     mesh.tell(EVIL, Input::PublishLoad(load));
-    mesh.tell(EVIL, Input::Revoke(vec![victim]));
+    mesh.revoke(EVIL, &[VICTIM]);
     unharmed(&mut mesh);
     assert!(mesh.member(0).record(id(&mesh, EVIL), Topic::Load).is_none());
 }
@@ -395,7 +395,7 @@ fn answers_that_nobody_asked_for_are_dropped() {
     let subject = id(&mesh, VICTIM);
     let roots = mesh.member(0).roots();
     let counted = refused(&mut mesh, 0, |mesh| {
-        let holding = Holding { subject, versions: Vec::new(), missing: true };
+        let holding = Holding { subject, versions: Default::default(), missing: true };
         for scope in [Scope::Standing, Scope::Load, Scope::Coordinators] {
             let holdings = vec![holding.clone(); 1_000];
             let message = Message::Differ { scope, buckets: u64::MAX, holdings, more: true };

@@ -8,7 +8,6 @@ use std::time::Duration;
 use volvox_protocol::random::SplitMix;
 
 use crate::identity::Kind;
-use crate::logic::Input;
 use crate::profile::Profile;
 use crate::record::Topic;
 use crate::simulation::Simulation;
@@ -129,8 +128,7 @@ impl Trouble {
         let by = self.random.below(self.coordinators);
         let may = place >= self.coordinators && self.mesh.is_alive(by);
         if may && self.revoked.len() < 2 && !self.revoked.contains(&place) {
-            let victim = self.mesh.holder(place).member;
-            self.mesh.tell(by, Input::Revoke(vec![victim]));
+            self.mesh.revoke(by, &[place]);
             self.revoked.push(place);
         }
         format!("revoke {:?} by {by}", self.revoked)
