@@ -32,5 +32,6 @@ mod state;
 mod tasks;
 pub mod tls;
 
+pub(crate) use self::members::expelled;
 pub use self::quota::Limits;
 pub use self::state::{Api, Parts};

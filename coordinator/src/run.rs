@@ -19,6 +19,7 @@ use volvox_protocol::event::Event;
 
 use crate::api::access::{Access, TokenFile};
 use crate::api::audit::Audit;
+use crate::api::expelled;
 use crate::api::listen::{self, Listener};
 use crate::api::{Api, Parts, tls};
 use crate::bbs::command::{Command, Effect};
@@ -72,7 +73,7 @@ pub async fn start(config: Config, join: Option<&str>) -> anyhow::Result<Coordin
     let authority = membership(&config, join).await?;
     let revoked = authority.as_ref().map(|authority| {
         let authority = authority.lock().unwrap_or_else(PoisonError::into_inner);
-        authority.register().revoked().into_iter().map(|revoked| revoked.member).collect()
+        expelled(clock(), &authority)
     });
     let member = mesh::Config {
         folder: config.data_dir.join(MEMBER),

@@ -1,9 +1,8 @@
 //! Deployments: processes with several definitions, and rolling updates.
 
-use std::sync::Arc;
-
 use volvox_protocol::api::{
-    LifecycleResponse, LrpDeploymentResponse, LrpDeploymentsResponse, ProcessGuidRequest,
+    DesiredLrpsRequest, LifecycleResponse, LrpDeploymentResponse, LrpDeploymentsResponse,
+    ProcessGuidRequest,
 };
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::deployment::{
@@ -12,9 +11,7 @@ use volvox_protocol::deployment::{
 };
 use volvox_protocol::validate::Valid;
 
-use super::fields::Only;
-use super::list::{self, Tag};
-use super::lrps::{deployment, fields};
+use super::lrps::{deployment, deployments, some_deployments};
 use super::reply::Failure;
 use super::route::{self, Route};
 use crate::bbs::command::Command;
@@ -83,42 +80,21 @@ fn reading() -> Vec<Route> {
         route::list::<LrpDeploymentsRequest, LrpDeploymentsResponse>(
             "/v1/lrp_deployments/list",
             "LRPDeployments",
-            "Every deployment, with its definitions and its update under way.",
+            "Every deployment, with its definitions and its update under way, without its history.",
             |api, call, request| {
-                let fields = fields::<LrpDeployment>(call)?;
-                let records = api.bbs.view().snapshot();
-                let wanted = |lrp: &Arc<LrpDeployment>| {
-                    request.domain.as_ref().is_none_or(|domain| lrp.domain == *domain)
+                let request = DesiredLrpsRequest {
+                    domain: request.domain.map(String::from).unwrap_or_default(),
+                    process_guids: request.process_guids.into_iter().map(String::from).collect(),
+                    app_guids: Vec::new(),
                 };
-                let found: Vec<Arc<LrpDeployment>> = if request.process_guids.is_empty() {
-                    let all = records.processes().filter_map(|(_, it)| it.deployment.as_ref());
-                    all.map(|(_, lrp)| Arc::clone(lrp)).filter(wanted).collect()
-                } else {
-                    let mut guids = request.process_guids;
-                    guids.sort();
-                    guids.dedup();
-                    let some = guids.iter().filter_map(|guid| records.deployment(guid));
-                    some.map(|(_, lrp)| Arc::clone(lrp)).filter(wanted).collect()
-                };
-                let mut tag = Tag::default();
-                tag.add(call.query.get("fields"));
-                for lrp in &found {
-                    tag.add(lrp.modification_tag);
-                }
-                let encoding = call.encoding;
-                let write: list::Write<Arc<LrpDeployment>> = match fields {
-                    None => Box::new(move |lrp, text| encoding.append(text, &**lrp)),
-                    Some(fields) => {
-                        Box::new(move |lrp, text| encoding.append(text, &Only(&**lrp, &fields)))
-                    }
-                };
-                list::respond(&call.headers, encoding, "deployments", found, &tag, write)
+                let found = some_deployments(&api.bbs.view().snapshot(), &request, &[]);
+                deployments(call, "deployments", found, LrpDeployment::without_history)
             },
         ),
         route::read::<ProcessGuidRequest, LrpDeploymentResponse>(
             "/v1/lrp_deployments/get_by_process_guid",
             "LRPDeploymentByProcessGuid",
-            "One deployment, with its definitions and its update under way.",
+            "One deployment, with its definitions, its update under way and its history.",
             |api, request| {
                 let deployment = Some(deployment(api, &request.process_guid)?);
                 Ok(LrpDeploymentResponse { error: None, deployment })

@@ -187,7 +187,7 @@ async fn opened(api: &Arc<Api>, call: &Call, stream: Stream) -> Result<Response<
         phase: Phase::Intro(intro.freeze(), Box::new(phase)),
         _permit: permit,
     };
-    let mut response = Response::new(Events::Idle(Some(state)).boxed_unsync());
+    let mut response = Response::new(Events::Idle(Some(Box::new(state))).boxed_unsync());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
     let no_cache = HeaderValue::from_static("no-cache, no-store, must-revalidate");
@@ -244,7 +244,7 @@ enum Phase {
 
 impl State {
     /// The next piece of text; none: the stream has ended.
-    async fn next(mut self) -> (Self, Option<Bytes>) {
+    async fn next(mut self: Box<Self>) -> Piece {
         let piece = match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Intro(text, next) => {
                 self.phase = *next;
@@ -320,10 +320,13 @@ impl State {
     }
 }
 
+/// A piece of text, and where it leaves off; no text: that was all.
+type Piece = (Box<State>, Option<Bytes>);
+
 /// The body: a state that is at rest, or on its way to the next piece.
 enum Events {
-    Idle(Option<State>),
-    Working(Pin<Box<dyn Future<Output = (State, Option<Bytes>)> + Send>>),
+    Idle(Option<Box<State>>),
+    Working(Pin<Box<dyn Future<Output = Piece> + Send>>),
 }
 
 impl hyper::body::Body for Events {

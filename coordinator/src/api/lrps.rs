@@ -269,14 +269,12 @@ fn groups<'a>(
     list::respond(&call.headers, encoding, "actual_lrp_groups", found, &tag, write)
 }
 
-/// What there is at one index: of the active definition, or while it has nothing there, of any.
+/// What there is at one index: of the active definition, or while it has nothing there, of the one that
+/// serves.
 fn group_at(records: &Records, request: &ProcessGuidAndIndexRequest) -> Option<LrpGroup> {
     let process = records.process(&request.process_guid)?;
-    let active = process.deployment.as_ref().map(|(_, it)| &it.active_definition_id);
-    let lrps = process.instances().iter().map(|slot| &slot.lrp);
-    let mut groups: Vec<_> = resolve::groups(lrps.filter(|lrp| lrp.index == request.index));
-    let nth = groups.iter().position(|((definition, _), _)| Some(definition) == active);
-    if groups.is_empty() { None } else { Some(groups.swap_remove(nth.unwrap_or(0)).1) }
+    let definition = process.definition_at(request.index)?;
+    Some(process.group(definition, request.index))
 }
 
 /// The deployments that a filter means.
@@ -290,17 +288,12 @@ pub(super) fn some_deployments(
             && (app_guids.is_empty()
                 || app_guids.iter().any(|app| lrp.process_guid.as_str().starts_with(app.as_str())))
     };
-    let of = |process: &'_ Process| process.deployment.as_ref().map(|(_, lrp)| Arc::clone(lrp));
     if request.process_guids.is_empty() {
-        records
-            .processes()
-            .filter_map(|(_, process)| of(process))
-            .filter(|it| wanted(&it))
-            .collect()
-    } else {
-        let found = some_processes(records, &request.process_guids);
-        found.filter_map(of).filter(|it| wanted(&it)).collect()
+        return records.deployments().filter(wanted).cloned().collect();
     }
+    let found = some_processes(records, &request.process_guids);
+    let found = found.filter_map(|process| process.deployment.as_ref().map(|(_, lrp)| lrp));
+    found.filter(wanted).cloned().collect()
 }
 
 /// A list of what some deployments look like.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use volvox_mesh::identity::{Kind, MemberId};
+use volvox_mesh::record::Revocation;
 use volvox_mesh::tls::authority::{Authority, AuthorityError};
 use volvox_mesh::tls::register::{Clash, TokenOrder, Whom};
 use volvox_mesh::tls::token::TokenId;
@@ -12,6 +13,7 @@ use volvox_protocol::api::{
     LifecycleResponse, MemberInfo, MemberRequest, MemberRole, MembersResponse, NoRequest,
 };
 use volvox_protocol::id::CellId;
+use volvox_protocol::time::Timestamp;
 
 use super::Api;
 use super::access::Role;
@@ -113,6 +115,12 @@ impl Api {
     }
 }
 
+/// Those whom the mesh must know to be expelled: their certificates have not all ended.
+pub(crate) fn expelled(now: Timestamp, authority: &Authority) -> Vec<Revocation> {
+    let revoked = authority.register().revoked().into_iter().filter(|it| it.until > now);
+    revoked.map(|it| Revocation::new(it.member, it.until)).collect()
+}
+
 /// The authority writes to disk: on a thread that may wait.
 async fn with_authority<T: Send + 'static>(
     api: &Arc<Api>,
@@ -199,7 +207,7 @@ async fn revoke(api: &Arc<Api>, request: MemberRequest) -> Result<LifecycleRespo
     };
     let revoked = with_authority(api, move |authority| {
         authority.revoke(now(), &whom)?;
-        Ok(authority.register().revoked().into_iter().map(|it| it.member).collect())
+        Ok(expelled(now(), authority))
     })
     .await?;
     if let Some(cells) = &api.cells {

@@ -190,6 +190,9 @@ impl Loop {
             MeshEvent::Info(info) => self.heard_info(info),
             MeshEvent::Load(load) => self.heard_load((*load).clone()),
             MeshEvent::Expelled => error!("this coordinator was revoked: no cell hears it"),
+            MeshEvent::TooManyRevoked { left_out, limit } => {
+                error!(left_out, limit, "more machines are expelled than the mesh can name");
+            }
             MeshEvent::Revoked(_) | MeshEvent::Moved(_) => {}
         }
     }
