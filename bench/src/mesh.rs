@@ -7,11 +7,15 @@
 mod real;
 mod simulated;
 
+use std::path::Path;
+
 use volvox_bench::figures::Figures;
 
 /// Measures the group `mesh`: the real members first, alone, then the simulated ones on two threads.
 pub(crate) fn run(figures: &mut Figures) -> anyhow::Result<()> {
     real::run(figures)?;
+    // What follows takes long.
+    figures.write(Path::new("bench-results.json"))?;
     simulated::run(figures, "")
 }
 
