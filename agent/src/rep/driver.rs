@@ -22,7 +22,7 @@ use volvox_protocol::limits::SYNC_ITEMS;
 use volvox_protocol::task::TaskDefinition;
 use volvox_protocol::time::Timestamp;
 
-use super::logic::{Effect, EvacuationStatus, Input, Rep, Settings, Unanswered};
+use super::logic::{Contact, Effect, EvacuationStatus, Input, Rep, Settings, Unanswered};
 use super::self_test::{self, SelfTest};
 use super::store::Assignments;
 use crate::executor::driver::{Executor, Watch};
@@ -33,7 +33,7 @@ use crate::executor::work::{Owner, Work};
 /// Inputs that may wait. Orders beyond it are refused, answers wait at their source.
 const QUEUE: usize = 1_024;
 /// How long the coordinator has to answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The longest sleep.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
@@ -408,9 +408,9 @@ impl Driver {
                     let _nobody_waits = reply.send(answer);
                 }
             }
-            Effect::Report(report) => self.ask(&report, Input::Reported),
-            Effect::Fetch(asked) => self.ask(&asked, Input::Fetched),
-            Effect::Sync(asked) => self.sync(asked),
+            Effect::Report(contact, report) => self.ask(contact, &report, Input::Reported),
+            Effect::Fetch(contact, asked) => self.ask(contact, &asked, Input::Fetched),
+            Effect::Sync(contact, asked) => self.sync(contact, asked),
             Effect::PublishLoad(load) => {
                 let mesh = self.mesh.clone();
                 self.runtime.spawn(async move {
@@ -448,27 +448,31 @@ impl Driver {
         }
     }
 
-    fn ask<R>(&self, request: &R, outcome: fn(Result<R::Reply, Unanswered>) -> Input)
-    where
+    fn ask<R>(
+        &self,
+        contact: Contact,
+        request: &R,
+        outcome: fn(Contact, Result<R::Reply, Unanswered>) -> Input,
+    ) where
         R: volvox_mesh::request::Request + 'static,
         R::Reply: Send + 'static,
     {
         let queue = self.queue.clone();
         let Some(coordinator) = self.coordinator else {
-            let _ended = queue.try_send(Message::Input(outcome(Err(Unanswered::NotDone))));
+            let _ended = queue.try_send(Message::Input(outcome(contact, Err(Unanswered::NotDone))));
             return;
         };
         let asked = self.mesh.ask(coordinator, request, ANSWER_WITHIN);
         self.runtime.spawn(async move {
             let answer = asked.await.map_err(|error| unanswered(R::NAME, &error));
-            let _ended = queue.send(Message::Input(outcome(answer)));
+            let _ended = queue.send(Message::Input(outcome(contact, answer)));
         });
     }
 
-    fn sync(&self, asked: SyncCell) {
+    fn sync(&self, contact: Contact, asked: SyncCell) {
         let queue = self.queue.clone();
         let Some(coordinator) = self.coordinator else {
-            let outcome = Input::Synced(Err(Unanswered::NotDone));
+            let outcome = Input::Synced(contact, Err(Unanswered::NotDone));
             let _ended = queue.try_send(Message::Input(outcome));
             return;
         };
@@ -476,7 +480,7 @@ impl Driver {
         self.runtime.spawn(async move {
             let pages = all_pages(&mesh, coordinator, asked).await;
             let pages = pages.map_err(|error| unanswered("sync-cell", &error));
-            let _ended = queue.send(Message::Input(Input::Synced(pages)));
+            let _ended = queue.send(Message::Input(Input::Synced(contact, pages)));
         });
     }
 

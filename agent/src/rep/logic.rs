@@ -19,7 +19,7 @@ mod reporting;
 mod syncing;
 mod tasks;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,12 +108,12 @@ pub enum Input {
     CoordinatorPresent,
     /// None can.
     CoordinatorMissing,
-    /// The answer to a report; none: it is not known what became of it.
-    Reported(Result<CellReportReply, Unanswered>),
+    /// The answer to a report of that contact; none: it is not known what became of it.
+    Reported(Contact, Result<CellReportReply, Unanswered>),
     /// The answer to a fetch.
-    Fetched(Result<FetchedDefinitions, Unanswered>),
+    Fetched(Contact, Result<FetchedDefinitions, Unanswered>),
     /// All pages of a sync.
-    Synced(Result<Vec<SyncedCell>, Unanswered>),
+    Synced(Contact, Result<Vec<SyncedCell>, Unanswered>),
     /// Hand the work over to others.
     Evacuate,
     /// Whether the self-test passes.
@@ -121,6 +121,10 @@ pub enum Input {
     /// Time has passed.
     Wake,
 }
+
+/// Which contact with a coordinator a question belongs to. When another one begins, the answers of the
+/// last are of no interest: what it has become of is read anew.
+pub type Contact = u64;
 
 /// Why a question has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,11 +153,11 @@ pub enum Effect {
     /// Answer these orders.
     Answer(u64, CellOrdersReply),
     /// Report to the coordinator; then say [`Input::Reported`].
-    Report(CellReport),
+    Report(Contact, CellReport),
     /// Fetch definitions; then say [`Input::Fetched`].
-    Fetch(FetchDefinitions),
+    Fetch(Contact, FetchDefinitions),
     /// Ask for records, page by page; then say [`Input::Synced`].
-    Sync(SyncCell),
+    Sync(Contact, SyncCell),
     /// Tell everybody.
     PublishLoad(CellLoad),
     /// The tables met a row that nothing we know of leads to.
@@ -295,6 +299,7 @@ pub struct Rep {
     /// Whether a coordinator can be asked, and since when that is so.
     coordinator: Option<()>,
     since: Timestamp,
+    contact: Contact,
     /// Whether the cell has noticed that it must look after itself.
     knows_alone: bool,
     reports: Reports,
@@ -335,6 +340,7 @@ impl Rep {
             load_version,
             coordinator: None,
             since: now,
+            contact: 0,
             knows_alone: false,
             reports: Reports::default(),
             syncing: Syncing::default(),
@@ -360,9 +366,10 @@ impl Rep {
             Input::NotDeleted(guid) => self.not_deleted(now, &guid),
             Input::CoordinatorPresent => self.met(now),
             Input::CoordinatorMissing => self.lost(now),
-            Input::Reported(outcome) => self.reported(now, outcome),
-            Input::Fetched(outcome) => self.fetched(now, outcome),
-            Input::Synced(outcome) => self.synced(now, outcome),
+            Input::Reported(of, outcome) if of == self.contact => self.reported(now, outcome),
+            Input::Fetched(of, outcome) if of == self.contact => self.fetched(now, outcome),
+            Input::Synced(of, outcome) if of == self.contact => self.synced(now, outcome),
+            Input::Reported(..) | Input::Fetched(..) | Input::Synced(..) => {}
             Input::Evacuate => self.evacuate(now),
             Input::Healthy(healthy) => self.healthy = healthy,
             Input::Wake => {}
@@ -580,32 +587,30 @@ impl Rep {
     }
 
     fn met(&mut self, now: Timestamp) {
-        if self.coordinator.replace(()).is_none() {
-            self.since = now;
-            self.knows_alone = false;
-        }
+        self.begin_contact(now);
+        self.coordinator = Some(());
         self.syncing.want_full();
     }
 
-    /// Whatever was to be asked is decided anew when there is a coordinator again.
     fn lost(&mut self, now: Timestamp) {
-        if self.coordinator.take().is_some() {
-            self.since = now;
-            self.knows_alone = false;
-        }
+        self.begin_contact(now);
+        self.coordinator = None;
+    }
+
+    /// Whatever was asked or was to be asked is decided anew, after a sync with the next coordinator.
+    fn begin_contact(&mut self, now: Timestamp) {
+        self.contact += 1;
+        self.since = now;
+        self.knows_alone = false;
         self.reports.clear();
+        self.syncing.clear();
         self.fetch.clear();
-        let over: BTreeSet<ContainerGuid> = self.syncing.clear();
+        self.fetching = false;
         let mut idle = Vec::new();
         for (guid, entry) in &mut self.entries {
-            let dropped = match entry.busy {
-                Busy::Asking => !self.reports.is_under_way(guid),
-                Busy::Reading => over.contains(guid),
-                Busy::Fetching => !self.fetching,
-                Busy::No | Busy::Reserving | Busy::Deleting => false,
-            };
-            if dropped {
+            if matches!(entry.busy, Busy::Asking | Busy::Reading | Busy::Fetching) {
                 entry.busy = Busy::No;
+                entry.version += 1;
                 idle.push(guid.clone());
             }
         }

@@ -40,16 +40,12 @@ impl Reports {
         self.waiting.push_back((guid, request));
     }
 
-    pub(super) fn is_under_way(&self, guid: &ContainerGuid) -> bool {
-        self.under_way.iter().any(|(of, _)| of.as_ref() == Some(guid))
-    }
-
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.under_way.is_empty()
     }
 
     pub(super) fn clear(&mut self) {
-        self.waiting.clear();
+        *self = Reports::default();
     }
 
     pub(super) fn due(&self) -> Option<Timestamp> {
@@ -77,7 +73,7 @@ impl Rep {
         reports.under_way = guids.by_ref().zip(report.requests.iter().cloned()).collect();
         reports.waiting.extend(guids.zip(requests));
         report.fetch = self.needed_for(&report.requests);
-        self.effects.push(Effect::Report(report));
+        self.effects.push(Effect::Report(self.contact, report));
     }
 
     /// Definitions that will be needed when these have been answered.
@@ -127,13 +123,9 @@ impl Rep {
         }
     }
 
-    /// Nothing was done: the same again, in the same order, after a while. What is meant for a
-    /// coordinator that has gone is decided anew when there is one.
+    /// Nothing was done: the same again, in the same order, after a while.
     fn ask_later(&mut self, now: Timestamp, asked: Vec<Wish>) {
         self.reports.put_off(now);
-        if self.coordinator.is_none() {
-            return self.report_lost(now, asked);
-        }
         for wish in asked.into_iter().rev() {
             self.reports.waiting.push_front(wish);
         }
@@ -265,7 +257,7 @@ impl Rep {
             }
         }
         self.fetching = true;
-        self.effects.push(Effect::Fetch(asked));
+        self.effects.push(Effect::Fetch(self.contact, asked));
     }
 
     pub(super) fn fetched(

@@ -45,10 +45,8 @@ impl Syncing {
         self.wanted.insert(guid);
     }
 
-    /// Drops what is not under way.
-    pub(super) fn clear(&mut self) -> BTreeSet<ContainerGuid> {
-        self.full = false;
-        std::mem::take(&mut self.wanted)
+    pub(super) fn clear(&mut self) {
+        *self = Syncing::default();
     }
 
     pub(super) fn due(&self) -> Option<Timestamp> {
@@ -100,7 +98,7 @@ impl Rep {
             }
         }
         self.syncing.under_way = Some(UnderWay { full, versions });
-        self.effects.push(super::Effect::Sync(asked));
+        self.effects.push(super::Effect::Sync(self.contact, asked));
     }
 
     pub(super) fn synced(&mut self, now: Timestamp, outcome: Result<Vec<SyncedCell>, Unanswered>) {
@@ -112,9 +110,6 @@ impl Rep {
                 if self.entries.get(&guid).is_some_and(|it| it.busy == Busy::Reading) {
                     self.syncing.wanted.insert(guid);
                 }
-            }
-            if self.coordinator.is_none() {
-                self.lost(now);
             }
             return;
         };
