@@ -187,8 +187,9 @@ impl Entrance {
         let Parts { settings, self_test, executor, assignments, evacuated } = parts;
         let clock = Clock::new();
         let now = clock.now();
+        let free = executor.remaining()?;
         let changes = Arc::new(Changes {
-            changed: Mutex::new((BTreeMap::new(), settings_capacity(&executor)?)),
+            changed: Mutex::new((BTreeMap::new(), free)),
             queue: self.queue.clone(),
         });
         executor.watch(Arc::<Changes>::clone(&changes) as Arc<dyn Watch>)?;
@@ -197,6 +198,7 @@ impl Entrance {
         // A later life's loads are newer: microseconds since 1970 grow faster than loads are told.
         let mut rep = Rep::new(now, settings, now.as_nanos() / 1_000);
         rep.apply(now, Input::Assigned(assigned));
+        rep.apply(now, Input::Containers(Vec::new(), free));
         let (test, rootfs) = match self_test {
             Some((settings, rootfs)) => (Some(SelfTest::new(now, settings, seed)), rootfs),
             None => (None, String::new()),
@@ -227,10 +229,6 @@ impl Default for Entrance {
     fn default() -> Self {
         Self::new()
     }
-}
-
-fn settings_capacity(executor: &Executor) -> anyhow::Result<CellCapacity> {
-    Ok(executor.remaining()?)
 }
 
 fn random() -> u64 {
