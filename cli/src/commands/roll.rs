@@ -1,0 +1,50 @@
+//! `volvox cancel`, `promote`, `pause`, `resume`: an update that is under way.
+
+use serde_json::json;
+use volvox_protocol::api::{LifecycleResponse, ProcessGuidRequest};
+
+use crate::Context;
+use crate::args::AppArgs;
+use crate::client::Client;
+use crate::error::{Code, Failure};
+use crate::wait;
+
+pub(super) fn cancel(context: &mut Context, args: &AppArgs) -> Result<(), Failure> {
+    order(context, args, "/v1/desired_lrp/cancel_update", "cancelled", "goes back")
+}
+
+pub(super) fn promote(context: &mut Context, args: &AppArgs) -> Result<(), Failure> {
+    order(context, args, "/v1/lrp_deployment/promote", "promoted", "goes on")
+}
+
+pub(super) fn pause(context: &mut Context, args: &AppArgs) -> Result<(), Failure> {
+    order(context, args, "/v1/lrp_deployment/pause", "paused", "takes up no more instances")
+}
+
+pub(super) fn resume(context: &mut Context, args: &AppArgs) -> Result<(), Failure> {
+    order(context, args, "/v1/lrp_deployment/resume", "resumed", "goes on")
+}
+
+fn order(
+    context: &mut Context,
+    args: &AppArgs,
+    route: &str,
+    action: &str,
+    words: &str,
+) -> Result<(), Failure> {
+    let client: Client = context.client()?;
+    let app = &args.app;
+    let request = ProcessGuidRequest { process_guid: app.clone() };
+    let done: Result<LifecycleResponse, Failure> = client.call(route, &request);
+    done.map_err(|failure| failure.hint_for(Code::NotFound, "`volvox apps` lists what there is"))?;
+    let out = &mut context.out;
+    if out.is_json() {
+        out.entry(&json!({"app": app, "action": action}))?;
+    } else {
+        out.line(&format!("the update of {app} {words}"))?;
+    }
+    if args.waiting.wait {
+        wait::for_app(&client, out, app, None, args.waiting.limit)?;
+    }
+    Ok(())
+}
