@@ -220,6 +220,9 @@ pub(crate) fn app(mut given: Map<String, Value>) -> Result<App, Failure> {
     }
     name(&mut given, "process_guid")?;
     let process = given.get("process_guid").cloned().ok_or_else(no_name)?;
+    if !process.is_string() {
+        return Err(Failure::usage(format!("`name` is {process}: a text is wanted")));
+    }
     shorthand::common(&mut given)?;
     shorthand::app(&mut given)?;
     let says_instances = given.contains_key("instances");

@@ -119,12 +119,10 @@ impl Client {
     /// What is desired of an app.
     pub(crate) fn deployment(&self, app: &ProcessGuid) -> Result<Arc<LrpDeployment>, Failure> {
         let request = ProcessGuidRequest { process_guid: app.clone() };
-        let answer: LrpDeploymentResponse =
-            self.call("/v1/lrp_deployments/get_by_process_guid", &request).map_err(|failure| {
-                let hint = "`volvox apps` lists what there is";
-                failure.hint_for(crate::error::Code::NotFound, hint)
-            })?;
-        answer.deployment.ok_or_else(|| Failure::not_found(format!("app {app} is not there")))
+        let answer: LrpDeploymentResponse = self
+            .call("/v1/lrp_deployments/get_by_process_guid", &request)
+            .map_err(|failure| failure.of_app(app))?;
+        answer.deployment.ok_or_else(|| Failure::not_found("").of_app(app))
     }
 
     /// The same, when it may not be there.

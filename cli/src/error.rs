@@ -3,6 +3,7 @@
 use std::io;
 
 use volvox_protocol::api::ApiError;
+use volvox_protocol::id::ProcessGuid;
 
 /// How the program ends. Part of the contract: `docs/cli.md` lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,12 +99,22 @@ impl Failure {
         if self.code == code { self.hint(hint) } else { self }
     }
 
+    /// In our words, when it is an app that is not there.
+    #[must_use]
+    pub(crate) fn of_app(self, app: &ProcessGuid) -> Self {
+        if self.code != Code::NotFound {
+            return self;
+        }
+        let message = format!("there is no app {app}");
+        Failure { message, ..self }.hint("`volvox apps` lists what there is")
+    }
+
     /// What an answer of the coordinator that is no success means for us.
     pub(crate) fn answered(status: u16, error: &ApiError) -> Self {
         let message = error.message.clone();
         match status {
             400 | 413 | 415 => Failure::usage(message),
-            401 => Failure::refused(message).hint(
+            401 => Failure::refused(format!("the coordinator does not let us in: {message}")).hint(
                 "show a token: --token-file FILE or VOLVOX_TOKEN; on the coordinator's machine, \
                  root needs none. `volvox-coordinator token create` makes one",
             ),
@@ -122,10 +133,8 @@ impl Failure {
 
 fn conflict_hint(kind: &str) -> &'static str {
     match kind {
-        "UpdateInProgress" => {
-            "wait for it (`volvox ps --watch`), or take it back with `volvox cancel APP`"
-        }
-        "NoUpdateInProgress" => "`volvox history APP` shows what there is",
+        "UpdateInProgress" => "wait for its end (`volvox apps`), or `volvox cancel` it",
+        "NoUpdateInProgress" => "`volvox apps` shows which updates are under way",
         "ResourceExists" => "choose another name, or look at what is there",
         _ => "look at what is there now (`volvox ps`), and try again",
     }

@@ -177,6 +177,11 @@ pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if odd(c) { ' ' } else { c }).collect()
 }
 
+/// `1 instance`, `2 instances`.
+pub(crate) fn count(many: u32, what: &str) -> String {
+    if many == 1 { format!("1 {what}") } else { format!("{many} {what}s") }
+}
+
 /// The time now, by this machine's clock.
 pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -151,19 +151,32 @@ pub(super) fn app(map: &mut Object) -> Result<(), Failure> {
             _ => return Err(wrong("strategy", given, "\"rolling\" or \"recreate\" is wanted")),
         };
     }
-    if let Some(Value::Object(rollout)) = map.get_mut("rollout") {
-        if let Some(canaries) = rollout.remove("canaries") {
-            put(rollout, "canaries", "canary_instances", canaries)?;
-        }
-        for (short, key) in [
-            ("min_healthy_time", "min_healthy_time_ms"),
-            ("stuck_after", "stuck_after_ms"),
-            ("progress_deadline", "progress_deadline_ms"),
-        ] {
-            if let Some(given) = rollout.remove(short) {
-                let ms = millis(&format!("rollout.{short}"), &given)?;
-                put(rollout, short, key, json!(ms))?;
-            }
+    match map.get_mut("rollout") {
+        Some(Value::Object(policy)) => rollout(policy),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The policy of updates: spans as texts, and canaries by their short name.
+fn rollout(policy: &mut Object) -> Result<(), Failure> {
+    const PLAIN: [&str; 4] =
+        ["canaries", "canary_instances", "max_in_flight", "rollback_on_failure"];
+    const SPANS: [(&str, &str); 3] = [
+        ("min_healthy_time", "min_healthy_time_ms"),
+        ("stuck_after", "stuck_after_ms"),
+        ("progress_deadline", "progress_deadline_ms"),
+    ];
+    let known = || PLAIN.into_iter().chain(SPANS.into_iter().flat_map(|(short, key)| [short, key]));
+    if let Some(odd) = policy.keys().find(|key| !known().any(|known| known == *key)) {
+        return Err(unknown(&format!("rollout.{odd}"), odd, known()));
+    }
+    if let Some(canaries) = policy.remove("canaries") {
+        put(policy, "canaries", "canary_instances", canaries)?;
+    }
+    for (short, key) in SPANS {
+        if let Some(given) = policy.remove(short) {
+            let ms = millis(&format!("rollout.{short}"), &given)?;
+            put(policy, short, key, json!(ms))?;
         }
     }
     Ok(())

@@ -20,7 +20,7 @@ use crate::args::{ApplyArgs, Waiting};
 use crate::client::Client;
 use crate::diff::{self, Change};
 use crate::error::{Code, Failure};
-use crate::output::{Output, Style};
+use crate::output::{Output, Style, count};
 use crate::wait;
 
 /// What is to be done about one app.
@@ -239,7 +239,8 @@ fn report(
         (Plan::Update { .. }, true) => "would be updated",
         (plan, _) => plan.word(),
     };
-    out.line(&format!("{name} {word} ({id}, {} instances)", app.asked.instances))?;
+    let instances = count(app.asked.instances, "instance");
+    out.line(&format!("{name} {word} ({id}, {instances})"))?;
     // A new app is all changes; they are worth a look only when that is what was asked for.
     if dry_run || *plan != Plan::Create {
         for (style, line) in diff::lines(changes) {

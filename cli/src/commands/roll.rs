@@ -6,7 +6,7 @@ use volvox_protocol::api::{LifecycleResponse, ProcessGuidRequest};
 use crate::Context;
 use crate::args::AppArgs;
 use crate::client::Client;
-use crate::error::{Code, Failure};
+use crate::error::Failure;
 use crate::wait;
 
 pub(super) fn cancel(context: &mut Context, args: &AppArgs) -> Result<(), Failure> {
@@ -36,7 +36,7 @@ fn order(
     let app = &args.app;
     let request = ProcessGuidRequest { process_guid: app.clone() };
     let done: Result<LifecycleResponse, Failure> = client.call(route, &request);
-    done.map_err(|failure| failure.hint_for(Code::NotFound, "`volvox apps` lists what there is"))?;
+    done.map_err(|failure| failure.of_app(app))?;
     let out = &mut context.out;
     if out.is_json() {
         out.entry(&json!({"app": app, "action": action}))?;

@@ -6,7 +6,8 @@ use volvox_protocol::deployment::{LrpDeploymentUpdate, UpdateLrpDeploymentReques
 
 use crate::Context;
 use crate::args::ScaleArgs;
-use crate::error::{Code, Failure};
+use crate::error::Failure;
+use crate::output::count;
 use crate::wait;
 
 pub(super) fn run(context: &mut Context, args: &ScaleArgs) -> Result<(), Failure> {
@@ -18,12 +19,12 @@ pub(super) fn run(context: &mut Context, args: &ScaleArgs) -> Result<(), Failure
     };
     let _: LifecycleResponse = client
         .call("/v1/lrp_deployment/update", &request)
-        .map_err(|failure| failure.hint_for(Code::NotFound, "`volvox apps` lists what there is"))?;
+        .map_err(|failure| failure.of_app(&args.app))?;
     let out = &mut context.out;
     if out.is_json() {
         out.entry(&json!({"app": args.app, "action": "scaled", "instances": args.instances}))?;
     } else {
-        out.line(&format!("{} scaled to {} instances", args.app, args.instances))?;
+        out.line(&format!("{} scaled to {}", args.app, count(args.instances, "instance")))?;
     }
     if args.waiting.wait {
         wait::for_app(&client, out, &args.app, None, args.waiting.limit)?;

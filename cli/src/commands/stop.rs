@@ -7,7 +7,7 @@ use volvox_protocol::api::{LifecycleResponse, ProcessGuidRequest, RetireActualLr
 use crate::Context;
 use crate::args::StopArgs;
 use crate::client::Client;
-use crate::error::{Code, Failure};
+use crate::error::Failure;
 use crate::wait;
 
 pub(super) fn run(context: &mut Context, args: &StopArgs) -> Result<(), Failure> {
@@ -23,7 +23,7 @@ fn remove(context: &mut Context, client: &Client, args: &StopArgs) -> Result<(),
     let request = ProcessGuidRequest { process_guid: app.clone() };
     let _: LifecycleResponse = client
         .call("/v1/desired_lrp/remove", &request)
-        .map_err(|failure| failure.hint_for(Code::NotFound, "`volvox apps` lists what there is"))?;
+        .map_err(|failure| failure.of_app(&args.app))?;
     let out = &mut context.out;
     if out.is_json() {
         out.entry(&json!({"app": app, "action": "removed"}))?;
