@@ -50,8 +50,10 @@ pub(crate) enum Verdict {
     Going,
     /// It waits for somebody: who must do what.
     Waits(String),
-    /// It will not come by itself, and why.
+    /// It has not come so far and perhaps never will, and why.
     Failed(String),
+    /// Something else is wanted meanwhile, and why.
+    Overtaken(String),
 }
 
 /// One look at an app.
@@ -69,7 +71,12 @@ pub(crate) fn look(
     instances: &[Arc<ActualLrp>],
     wanted: Option<&DefinitionId>,
 ) -> Look {
-    let wanted = wanted.unwrap_or(&deployment.active_definition_id);
+    let active = &deployment.active_definition_id;
+    let wanted = wanted.unwrap_or(active);
+    if active != wanted {
+        let verdict = overtaken(deployment, wanted);
+        return Look { steps: Vec::new(), verdict, done: (0, deployment.instances) };
+    }
     let mut at: BTreeMap<u32, Vec<&ActualLrp>> = BTreeMap::new();
     for lrp in instances {
         at.entry(lrp.index).or_default().push(lrp);
@@ -99,7 +106,7 @@ pub(crate) fn look(
         ..step(deployment, lrp.index, wanted, Some(lrp), false)
     }));
     let all_done = done == deployment.instances && steps.len() as u64 == u64::from(done);
-    let verdict = verdict(deployment, wanted, all_done, crashed);
+    let verdict = verdict(deployment, all_done, crashed);
     Look { steps, verdict, done: (done, deployment.instances) }
 }
 
@@ -137,24 +144,23 @@ fn step(
     }
 }
 
-fn verdict(
-    deployment: &LrpDeployment,
-    wanted: &DefinitionId,
-    all_done: bool,
-    crashed: Option<String>,
-) -> Verdict {
+/// The update was taken back, by itself or by somebody, or another one came.
+fn overtaken(deployment: &LrpDeployment, wanted: &DefinitionId) -> Verdict {
+    let (app, active) = (&deployment.process_guid, &deployment.active_definition_id);
+    let back = deployment.roll.as_ref().filter(|roll| roll.order == RollOrder::Falling);
+    let past = deployment.roll.is_none();
+    Verdict::Overtaken(match back {
+        Some(roll) if !roll.reason.is_empty() => {
+            format!("the update of {app} was taken back to {active}: {}", roll.reason)
+        }
+        Some(_) => format!("the update of {app} was taken back to {active}"),
+        None if past => format!("the update of {app} was taken back: it runs {active}"),
+        None => format!("{app} is to run {active} now, not {wanted}"),
+    })
+}
+
+fn verdict(deployment: &LrpDeployment, all_done: bool, crashed: Option<String>) -> Verdict {
     let app = &deployment.process_guid;
-    if deployment.active_definition_id != *wanted {
-        let active = &deployment.active_definition_id;
-        let roll = deployment.roll.as_ref().filter(|roll| roll.order == RollOrder::Falling);
-        let why = match roll {
-            Some(roll) if !roll.reason.is_empty() => format!(": {}", roll.reason),
-            Some(_) | None => String::new(),
-        };
-        return Verdict::Failed(format!(
-            "{app} is not to run {wanted} any more, but {active}{why}"
-        ));
-    }
     match &deployment.roll {
         None if all_done => Verdict::Done,
         None => crashed.map_or(Verdict::Going, Verdict::Failed),

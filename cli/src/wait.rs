@@ -103,6 +103,12 @@ pub(crate) fn for_app(
                          what to go back to"
                     )));
                 }
+                Verdict::Overtaken(why) => {
+                    return Err(Failure::waited(why.clone()).hint(format!(
+                        "`volvox history {app}` shows its definitions, `volvox diff {app}` what \
+                         differs"
+                    )));
+                }
                 Verdict::Going | Verdict::Waits(_) => last = Some(look),
             }
         }

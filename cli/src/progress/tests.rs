@@ -104,8 +104,15 @@ fn an_update_that_waits_or_fails_says_so() {
     let mut back = app(3);
     back.active_definition_id = id("old");
     back.roll = Some(Box::new(Roll::falling(Timestamp::ZERO, id("new"), 3, "no progress")));
-    let Verdict::Failed(why) = look(&back, &[], Some(&id("new"))).verdict else {
-        panic!("goes on")
+    let overtaken = |deployment: &LrpDeployment| {
+        let seen = look(deployment, &[], Some(&id("new")));
+        assert!(seen.steps.is_empty(), "what is not wanted is not told of");
+        let Verdict::Overtaken(why) = seen.verdict else { panic!("goes on") };
+        why
     };
-    assert_eq!(why, "web is not to run new any more, but old: no progress");
+    assert_eq!(overtaken(&back), "the update of web was taken back to old: no progress");
+    back.roll = None;
+    assert_eq!(overtaken(&back), "the update of web was taken back: it runs old");
+    back.roll = Some(Box::new(Roll::rising(Timestamp::ZERO, id("new"))));
+    assert_eq!(overtaken(&back), "web is to run old now, not new");
 }
