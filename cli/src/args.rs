@@ -12,8 +12,8 @@ use clap::{Args, Parser, Subcommand};
 use crate::output::Color;
 
 pub(crate) use self::apps::{
-    AppArgs, ApplyArgs, DiffArgs, HistoryArgs, PsArgs, RollbackArgs, RunArgs, ScaleArgs, StopArgs,
-    Waiting, WaitingFor, What,
+    AppArgs, ApplyArgs, DiffArgs, HistoryArgs, PauseArgs, PsArgs, RollbackArgs, RunArgs, ScaleArgs,
+    StopArgs, Waiting, WaitingFor, What,
 };
 pub(crate) use self::fleet::{
     CompletionsArgs, DomainCommand, EvacuateArgs, EventsArgs, ExplainArgs, HoldCommand,
@@ -67,10 +67,12 @@ pub(crate) struct Place {
     #[arg(long, global = true, env = "VOLVOX_API", value_name = "URL")]
     pub(crate) api: Option<String>,
     /// The token to show. Others on this machine can see it in the list of processes: prefer a file.
-    #[arg(long, global = true, env = "VOLVOX_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    /// [env: VOLVOX_TOKEN=]
+    // Not by clap's `env`: a file that a flag names must come before a token of the environment.
+    #[arg(long, global = true, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
-    /// A file with the token to show.
-    #[arg(long, global = true, env = "VOLVOX_TOKEN_FILE", value_name = "FILE")]
+    /// A file with the token to show. [env: VOLVOX_TOKEN_FILE=]
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "token")]
     pub(crate) token_file: Option<PathBuf>,
     /// PEM file of the authorities to trust; by default those of this machine.
     #[arg(long, global = true, env = "VOLVOX_CA", value_name = "FILE")]
@@ -139,7 +141,7 @@ pub(crate) enum Command {
     Promote(AppArgs),
     /// Have an update take up no more instances.
     #[command(after_help = "Examples:\n  volvox pause web")]
-    Pause(AppArgs),
+    Pause(PauseArgs),
     /// Let a paused or stalled update go on.
     #[command(after_help = "Examples:\n  volvox resume web --wait")]
     Resume(AppArgs),

@@ -22,6 +22,9 @@ const LATE: Duration = Duration::from_millis(1_000);
 /// A coordinator that is being restarted is away for so long; then we give up.
 const AWAY: Duration = Duration::from_secs(60);
 
+/// Who watches says when it is enough.
+pub(crate) const FOR_EVER: WaitingFor = WaitingFor { timeout: Duration::ZERO };
+
 /// When to look, and when to stop.
 pub(crate) struct Patience {
     begun: Instant,

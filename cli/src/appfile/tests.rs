@@ -226,3 +226,28 @@ fn a_file_that_cannot_be_read_is_named() {
     std::fs::write(&path, [0xff, 0xfe]).unwrap();
     assert!(read_apps(&path).unwrap_err().message.contains("UTF-8"));
 }
+
+#[test]
+fn what_is_cut_short_or_mixed_up_never_panics() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/samples");
+    for entry in std::fs::read_dir(docs).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        for at in (0..text.len()).filter(|at| text.is_char_boundary(*at)) {
+            drop(apps(&text[..at], None));
+            drop(apps(&text[at..], None));
+        }
+        for (from, to) in
+            [("\"", "3"), ("= ", "= {"), ("[", "[["), ("8080", "-1"), ("\n", "\n[x]\n")]
+        {
+            for (at, _) in text.match_indices(from) {
+                let mixed = format!("{}{to}{}", &text[..at], &text[at + from.len()..]);
+                drop(apps(&mixed, None));
+                drop(apps(&mixed, Some(Form::Json)));
+            }
+        }
+    }
+    let deep = format!("{{\"name\": \"a\", \"routes\": {}1{}}}", "[".repeat(100), "]".repeat(100));
+    assert!(apps(&deep, None).is_err());
+    let deeper = "[".repeat(100_000);
+    assert!(apps(&deeper, None).is_err() && apps(&deeper, Some(Form::Json)).is_err());
+}

@@ -168,6 +168,12 @@ pub(crate) struct AppArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct PauseArgs {
+    /// The app.
+    pub(crate) app: ProcessGuid,
+}
+
+#[derive(Debug, Args)]
 #[command(after_help = "Examples:
   volvox rollback web --wait                to the one before
   volvox rollback web d-1f0c2a9b4e6d        `volvox history web` lists them")]

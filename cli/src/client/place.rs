@@ -64,11 +64,26 @@ const KEYS: [&str; 6] = ["api", "token", "token_file", "ca", "cert", "key"];
 /// Finds it.
 pub(crate) fn find(place: &Place) -> Result<Found, Failure> {
     let config = config(place)?;
-    combine(place, config, Path::new(DATA_DIR))
+    let said = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let token = said("VOLVOX_TOKEN").map(|token| token.to_string_lossy().into_owned());
+    let shown = Shown { token, file: said("VOLVOX_TOKEN_FILE").map(PathBuf::from) };
+    combine(place, shown, config, Path::new(DATA_DIR))
 }
 
-fn combine(place: &Place, config: Config, data_dir: &Path) -> Result<Found, Failure> {
-    let asked = place.api.clone().or(config.api);
+/// A token as one of the places has it: itself, or a file with it.
+#[derive(Debug, Default)]
+struct Shown {
+    token: Option<String>,
+    file: Option<PathBuf>,
+}
+
+fn combine(
+    place: &Place,
+    environment: Shown,
+    config: Config,
+    data_dir: &Path,
+) -> Result<Found, Failure> {
+    let asked = place.api.clone().filter(|api| !api.is_empty()).or(config.api);
     let guessed = asked.is_none();
     let socket = data_dir.join("api.sock");
     let way = match &asked {
@@ -76,12 +91,12 @@ fn combine(place: &Place, config: Config, data_dir: &Path) -> Result<Found, Fail
         None if may_open(&socket) => Way::Unix(socket),
         None => Way::Url(LOOPBACK.to_owned()),
     };
-    // What is said here comes before what the file says, whichever form either has.
-    let (token, file) = if place.token.is_some() || place.token_file.is_some() {
-        (place.token.clone(), place.token_file.clone())
-    } else {
-        (config.token, config.token_file)
-    };
+    // What is said nearer comes first, whichever of the two forms it has there.
+    let flags = Shown { token: place.token.clone(), file: place.token_file.clone() };
+    let file = Shown { token: config.token, file: config.token_file };
+    let mut places = [flags, environment, file].into_iter();
+    let shown = places.find(|it| it.token.is_some() || it.file.is_some()).unwrap_or_default();
+    let (token, file) = (shown.token, shown.file);
     let token = match (token, file) {
         (Some(token), _) => Some(token),
         (None, Some(file)) => Some(read(&file, "the token")?),
@@ -221,15 +236,24 @@ mod tests {
     #[test]
     fn flags_come_before_the_file_and_the_file_before_the_machine() {
         let config = || parse("api = \"http://127.0.0.1:1\"\ntoken = \"of-file\"").unwrap();
-        let found = combine(&place(None), config(), &nowhere()).unwrap();
+        let found = combine(&place(None), Shown::default(), config(), &nowhere()).unwrap();
         assert_eq!(found.way, Way::Url("http://127.0.0.1:1".into()));
         assert_eq!((found.token.as_deref(), found.guessed), (Some("of-file"), false));
         let mut given = place(Some("http://localhost:2"));
         given.token = Some("of-flag\n".to_owned());
-        let found = combine(&given, config(), &nowhere()).unwrap();
+        let found = combine(&given, Shown::default(), config(), &nowhere()).unwrap();
         assert_eq!(found.way, Way::Url("http://localhost:2".into()));
         assert_eq!(found.token.as_deref(), Some("of-flag"));
-        let found = combine(&place(None), Config::default(), &nowhere()).unwrap();
+        let environment = || Shown { token: Some("of-environment".to_owned()), file: None };
+        let found = combine(&place(None), environment(), config(), &nowhere()).unwrap();
+        assert_eq!(found.token.as_deref(), Some("of-environment"));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        std::fs::write(&file, "of-file-of-flag").unwrap();
+        let given = Place { token_file: Some(file), ..place(None) };
+        let found = combine(&given, environment(), config(), &nowhere()).unwrap();
+        assert_eq!(found.token.as_deref(), Some("of-file-of-flag"));
+        let found = combine(&place(None), Shown::default(), Config::default(), &nowhere()).unwrap();
         assert_eq!((found.way, found.guessed), (Way::Url(LOOPBACK.into()), true));
     }
 
@@ -237,33 +261,39 @@ mod tests {
     fn the_machines_own_coordinator_is_found() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("admin.token"), "vlx_1_2\n").unwrap();
-        let found = combine(&place(None), Config::default(), folder.path()).unwrap();
+        let found =
+            combine(&place(None), Shown::default(), Config::default(), folder.path()).unwrap();
         assert_eq!(found.token.as_deref(), Some("vlx_1_2"));
         let socket = folder.path().join("api.sock");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        let found = combine(&place(None), Config::default(), folder.path()).unwrap();
+        let found =
+            combine(&place(None), Shown::default(), Config::default(), folder.path()).unwrap();
         assert_eq!((found.way, found.token), (Way::Unix(socket), None));
         // Somewhere else, the token of this machine is nobody's business.
         let other = place(Some("https://c:1"));
-        assert_eq!(combine(&other, Config::default(), folder.path()).unwrap().token, None);
+        assert_eq!(
+            combine(&other, Shown::default(), Config::default(), folder.path()).unwrap().token,
+            None
+        );
     }
 
     #[test]
     fn what_is_dangerous_or_half_is_refused() {
         let mut clear = place(Some("http://192.0.2.1:8889"));
         clear.token = Some("t".to_owned());
-        let failure = combine(&clear, Config::default(), &nowhere()).unwrap_err();
+        let failure = combine(&clear, Shown::default(), Config::default(), &nowhere()).unwrap_err();
         assert!(failure.message.contains("in the clear"), "{failure:?}");
         let mut half = place(None);
         half.cert = Some("c.pem".into());
-        let failure = combine(&half, Config::default(), &nowhere()).unwrap_err();
+        let failure = combine(&half, Shown::default(), Config::default(), &nowhere()).unwrap_err();
         assert!(failure.message.contains("--key"), "{failure:?}");
         let mut odd = place(None);
         odd.token = Some("a b".to_owned());
-        assert!(combine(&odd, Config::default(), &nowhere()).is_err());
+        assert!(combine(&odd, Shown::default(), Config::default(), &nowhere()).is_err());
         let mut missing = place(None);
         missing.token_file = Some("/nonexistent".into());
-        let failure = combine(&missing, Config::default(), &nowhere()).unwrap_err();
+        let failure =
+            combine(&missing, Shown::default(), Config::default(), &nowhere()).unwrap_err();
         assert!(failure.message.contains("/nonexistent"), "{failure:?}");
     }
 

@@ -280,7 +280,7 @@ fn keep_fresh<'a>(
     Ok(())
 }
 
-/// The style of a line, for other commands that show changes.
+/// Shows changes, for `diff` too.
 pub(super) fn show_changes(out: &mut Output, changes: &[Change]) -> Result<(), Failure> {
     if changes.is_empty() {
         return out.styled(Style::Dim, "  nothing differs");

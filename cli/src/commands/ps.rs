@@ -10,11 +10,10 @@ use volvox_protocol::time::Timestamp;
 
 use crate::Context;
 use crate::args::PsArgs;
-use crate::args::WaitingFor;
 use crate::client::Client;
-use crate::error::{Code, Failure};
+use crate::error::Failure;
 use crate::output::{Cell, Style, Table, age, now};
-use crate::wait::Patience;
+use crate::wait::{FOR_EVER, Patience};
 
 type Instances = Vec<Arc<ActualLrp>>;
 
@@ -27,24 +26,21 @@ pub(super) fn run(context: &mut Context, args: &PsArgs) -> Result<(), Failure> {
     if context.out.is_terminal() {
         return on_screen(context, &client, args);
     }
+    let mut patience = Patience::new(FOR_EVER);
     let mut last = None;
     loop {
-        let found = match find(&client, args) {
-            Ok(found) => found,
-            // It may be restarted just now; who watches wants to see it come back.
-            Err(failure) if failure.code == Code::Unreachable && last.is_some() => Vec::new(),
-            Err(failure) => return Err(failure),
-        };
-        let shown = document(&found);
-        if last.as_ref() != Some(&shown) {
-            if context.out.is_json() {
-                context.out.entry(&shown)?;
-            } else {
-                context.out.table(&table(now(), &found))?;
-                context.out.line("")?;
+        if let Some(found) = patience.look(find(&client, args))? {
+            let shown = document(&found);
+            if last.as_ref() != Some(&shown) {
+                if context.out.is_json() {
+                    context.out.entry(&shown)?;
+                } else {
+                    context.out.table(&table(now(), &found))?;
+                    context.out.line("")?;
+                }
+                context.out.finish()?;
+                last = Some(shown);
             }
-            context.out.finish()?;
-            last = Some(shown);
         }
         std::thread::sleep(args.interval);
     }
@@ -52,7 +48,7 @@ pub(super) fn run(context: &mut Context, args: &PsArgs) -> Result<(), Failure> {
 
 fn on_screen(context: &mut Context, client: &Client, args: &PsArgs) -> Result<(), Failure> {
     let mut screen = context.out.screen()?;
-    let mut patience = Patience::new(WaitingFor { timeout: std::time::Duration::ZERO });
+    let mut patience = Patience::new(FOR_EVER);
     loop {
         match patience.look(find(client, args))? {
             Some(found) => {

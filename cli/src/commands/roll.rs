@@ -2,38 +2,60 @@
 
 use serde_json::json;
 use volvox_protocol::api::{LifecycleResponse, ProcessGuidRequest};
+use volvox_protocol::id::ProcessGuid;
 
 use crate::Context;
-use crate::args::AppArgs;
+use crate::args::{AppArgs, PauseArgs, Waiting};
 use crate::client::Client;
 use crate::error::Failure;
 use crate::wait;
 
 pub(super) fn cancel(context: &mut Context, args: &AppArgs) -> Result<(), Failure> {
-    order(context, args, "/v1/desired_lrp/cancel_update", "cancelled", "goes back")
+    order(
+        context,
+        &args.app,
+        Some(args.waiting),
+        "/v1/desired_lrp/cancel_update",
+        "cancelled",
+        "goes back",
+    )
 }
 
 pub(super) fn promote(context: &mut Context, args: &AppArgs) -> Result<(), Failure> {
-    order(context, args, "/v1/lrp_deployment/promote", "promoted", "goes on")
+    order(
+        context,
+        &args.app,
+        Some(args.waiting),
+        "/v1/lrp_deployment/promote",
+        "promoted",
+        "goes on",
+    )
 }
 
-pub(super) fn pause(context: &mut Context, args: &AppArgs) -> Result<(), Failure> {
-    order(context, args, "/v1/lrp_deployment/pause", "paused", "takes up no more instances")
+pub(super) fn pause(context: &mut Context, args: &PauseArgs) -> Result<(), Failure> {
+    order(
+        context,
+        &args.app,
+        None,
+        "/v1/lrp_deployment/pause",
+        "paused",
+        "takes up no more instances",
+    )
 }
 
 pub(super) fn resume(context: &mut Context, args: &AppArgs) -> Result<(), Failure> {
-    order(context, args, "/v1/lrp_deployment/resume", "resumed", "goes on")
+    order(context, &args.app, Some(args.waiting), "/v1/lrp_deployment/resume", "resumed", "goes on")
 }
 
 fn order(
     context: &mut Context,
-    args: &AppArgs,
+    app: &ProcessGuid,
+    waiting: Option<Waiting>,
     route: &str,
     action: &str,
     words: &str,
 ) -> Result<(), Failure> {
     let client: Client = context.client()?;
-    let app = &args.app;
     let request = ProcessGuidRequest { process_guid: app.clone() };
     let done: Result<LifecycleResponse, Failure> = client.call(route, &request);
     done.map_err(|failure| failure.of_app(app))?;
@@ -43,8 +65,8 @@ fn order(
     } else {
         out.line(&format!("the update of {app} {words}"))?;
     }
-    if args.waiting.wait {
-        wait::for_app(&client, out, app, None, args.waiting.limit)?;
+    match waiting.filter(|waiting| waiting.wait) {
+        Some(waiting) => wait::for_app(&client, out, app, None, waiting.limit),
+        None => Ok(()),
     }
-    Ok(())
 }

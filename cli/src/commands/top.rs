@@ -6,10 +6,10 @@ use volvox_protocol::api::CellStatesResponse;
 use super::apps::{self, Line};
 use super::cells;
 use crate::Context;
-use crate::args::{TopArgs, WaitingFor};
+use crate::args::TopArgs;
 use crate::client::Client;
 use crate::error::Failure;
-use crate::wait::Patience;
+use crate::wait::{FOR_EVER, Patience};
 
 pub(super) fn run(context: &mut Context, args: &TopArgs) -> Result<(), Failure> {
     let client = context.client()?;
@@ -26,7 +26,7 @@ pub(super) fn run(context: &mut Context, args: &TopArgs) -> Result<(), Failure> 
         });
     }
     let mut screen = context.out.screen()?;
-    let mut patience = Patience::new(WaitingFor { timeout: std::time::Duration::ZERO });
+    let mut patience = Patience::new(FOR_EVER);
     let mut seen = Some((states, lines));
     loop {
         match &seen {
