@@ -5,10 +5,13 @@ mod screen;
 mod table;
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::ValueEnum;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 use volvox_protocol::time::Timestamp;
 
@@ -117,6 +120,23 @@ impl Output {
     pub(crate) fn screen(&mut self) -> Result<Screen, Failure> {
         self.finish()?;
         Screen::open(self.color)
+    }
+
+    /// Waits for so long, or until whoever reads has gone: who has nothing to write would not notice.
+    pub(crate) fn pause(&mut self, span: Duration) -> Result<(), Failure> {
+        let end = Instant::now() + span;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let limit = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            let stdout = io::stdout();
+            let mut asked = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
+            match poll(&mut asked, limit) {
+                Ok(0) if left <= Duration::from_millis(1) => return Ok(()),
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => return Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+                Err(error) => return Err(Failure::failed(format!("watch the output: {error}"))),
+            }
+        }
     }
 
     /// Sees to it that everything has been said.

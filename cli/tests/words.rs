@@ -230,6 +230,20 @@ fn a_closed_pipe_ends_quietly() {
 }
 
 #[test]
+fn who_watches_notices_that_the_reader_has_gone() {
+    let server = Server::new(&[("/v1/actual_lrps/list", 200, json!({"actual_lrps": []}))]);
+    let api = format!("http://{}", server.address);
+    let mut child = command(&["--api", &api, "ps", "--watch", "--json", "--interval", "1h"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 10];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn help_man_pages_and_completions_are_there() {
     let output = ended(&["--help"]);
     let help = String::from_utf8(output.stdout).unwrap();

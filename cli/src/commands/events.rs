@@ -86,6 +86,7 @@ impl Reader {
                 self.last = Some(event.id.clone());
             }
             if event.name.is_empty() {
+                out.pause(Duration::ZERO)?;
                 continue;
             }
             match event.name.as_str() {

@@ -42,7 +42,7 @@ pub(super) fn run(context: &mut Context, args: &PsArgs) -> Result<(), Failure> {
                 last = Some(shown);
             }
         }
-        std::thread::sleep(args.interval);
+        context.out.pause(args.interval)?;
     }
 }
 
