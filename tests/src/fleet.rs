@@ -7,7 +7,7 @@
 pub mod rep;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,13 +19,14 @@ use volvox_coordinator::bbs::driver::{Bbs, CallError, Converge, Outlet};
 use volvox_coordinator::bbs::settings::Settings as BbsSettings;
 use volvox_coordinator::bbs::state::Records;
 use volvox_coordinator::cells::{self, Cells, Outbox};
-use volvox_mesh::driver::{Config, Mesh, enrolment};
+use volvox_mesh::driver::{Config, Mesh, enrolment, join};
 use volvox_mesh::identity::Kind;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::tls::authority::{Authority, VALIDITY};
 use volvox_mesh::tls::config::system_clock;
 use volvox_mesh::tls::folder::{Credentials, MemberFolder};
 use volvox_mesh::tls::register::Clash;
+use volvox_mesh::tls::token::JoinToken;
 use volvox_protocol::cell::CellCapacity;
 use volvox_protocol::event::Event;
 use volvox_protocol::id::CellId;
@@ -309,13 +310,38 @@ impl FakeCell {
         stats: Arc<Stats>,
     ) -> anyhow::Result<FakeCell> {
         let folder = cluster.appoint(Kind::Cell, &plan.name)?;
+        FakeCell::serve(runtime, folder, vec![at.to_string()], plan, stats)
+    }
+
+    /// Joins by the line of a join token, as a machine does: for a coordinator that has an authority
+    /// of its own. It has a runtime of its own, and keeps its membership in `folder`.
+    pub fn join(line: &str, folder: &Path, plan: CellPlan) -> anyhow::Result<FakeCell> {
+        let token = JoinToken::parse(line)?;
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let (id, member) = (CellId::new(&plan.name)?, MemberFolder::open(folder)?);
+        runtime.block_on(join(&token, Kind::Cell, &id, &member))?;
+        drop(member);
+        let (handle, stats) = (runtime.handle().clone(), Arc::new(Stats::default()));
+        let (folder, seeds) = (folder.to_path_buf(), token.addresses().to_vec());
+        let mut cell = FakeCell::serve(&handle, folder, seeds, plan, stats)?;
+        cell.runtime = Some(runtime);
+        Ok(cell)
+    }
+
+    fn serve(
+        runtime: &Handle,
+        folder: PathBuf,
+        seeds: Vec<String>,
+        plan: CellPlan,
+        stats: Arc<Stats>,
+    ) -> anyhow::Result<FakeCell> {
         let id = CellId::new(&plan.name)?;
         let config = Config {
             folder,
             listen: ([127, 0, 0, 1], 0).into(),
             advertise: None,
             profile: plan.profile.clone(),
-            seeds: vec![at.to_string()],
+            seeds,
             enrolment: None,
         };
         let (deeds, inbox) = rep::channel();

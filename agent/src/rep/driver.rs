@@ -199,14 +199,23 @@ impl Entrance {
         // Answered after all that is there was shown. A rep that did not know its containers would
         // have the board strike them out.
         let free = executor.remaining()?;
-        changes.changed.lock().unwrap_or_else(PoisonError::into_inner).1 = free;
+        let shown = {
+            let mut changed = changes.changed.lock().unwrap_or_else(PoisonError::into_inner);
+            changed.1 = free;
+            std::mem::take(&mut changed.0)
+        };
         let (assignments, assigned) = assignments;
         let seed = random();
         // A later life's loads are newer: microseconds since 1970 grow faster than loads are told.
         let mut rep = Rep::new(now, settings, now.as_nanos() / 1_000);
         rep.apply(now, Input::Assigned(assigned));
+        rep.apply(now, Input::Containers(shown.clone().into_iter().collect(), free));
         let (test, rootfs) = match self_test {
-            Some((settings, rootfs)) => (Some(SelfTest::new(now, settings, seed)), rootfs),
+            Some((settings, rootfs)) => {
+                let mut test = SelfTest::new(now, settings, seed);
+                show_tests(&mut test, now, &shown);
+                (Some(test), rootfs)
+            }
             None => (None, String::new()),
         };
         let driver = Driver {
@@ -235,6 +244,19 @@ impl Entrance {
 impl Default for Entrance {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// Shows the self-test what is of it.
+fn show_tests(
+    test: &mut SelfTest,
+    now: Timestamp,
+    all: &BTreeMap<ContainerGuid, Option<ContainerView>>,
+) {
+    for (guid, view) in all {
+        if guid.as_str().starts_with(self_test::PREFIX) {
+            test.saw(now, guid, view.as_ref());
+        }
     }
 }
 
@@ -371,11 +393,7 @@ impl Driver {
         }
         let now = self.clock.now();
         if let Some(test) = &mut self.test {
-            for (guid, view) in &all {
-                if guid.as_str().starts_with(self_test::PREFIX) {
-                    test.saw(now, guid, view.as_ref());
-                }
-            }
+            show_tests(test, now, &all);
         }
         self.rep.apply(now, Input::Containers(all.into_iter().collect(), free));
     }
