@@ -1,5 +1,6 @@
 //! The command line of `volvox-agent`: run the agent, and look after its containers by hand.
 
+mod cell;
 mod container;
 mod terminal;
 
@@ -25,6 +26,9 @@ struct Arguments {
 const EXAMPLES: &str = "Examples:
   volvox-agent run                                    all defaults: state in /var/lib/volvox/agent
   volvox-agent --config agent.toml run
+  volvox-agent join volvox-join:...                   make this machine a cell of a cluster
+  volvox-agent status                                 how the cell is doing, coordinator or not
+  volvox-agent evacuate --wait                        empty the cell before maintenance
   volvox-agent container start --name web --port 8080 -- python3 -m http.server 8080
   volvox-agent container list
   volvox-agent container logs web --follow
@@ -44,8 +48,37 @@ struct Common {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the agent. Stopping it, in whatever way, stops no container.
+    /// Run the agent. Stopping it, in whatever way, stops no container (unless rep.evacuate_on_stop).
     Run,
+    /// Make this machine a cell of a cluster, with a line that `volvox join-token` made.
+    Join {
+        /// The line.
+        line: String,
+    },
+    /// How this cell is doing. Works without a coordinator.
+    Status {
+        /// Print it as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// The members of the mesh, as this cell sees them. Works without a coordinator.
+    Members {
+        /// Print them as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// The containers of this cell. Works without a coordinator.
+    Containers {
+        /// Print them as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Hand all work over to other cells and take no more; the agent ends when the cell is empty.
+    Evacuate {
+        /// Wait until it is, and tell how it goes.
+        #[arg(long)]
+        wait: bool,
+    },
     /// Remove every container, the network and the mounts of a cell whose agent does not run.
     ///
     /// Layers and downloads stay in the state folder.
@@ -70,6 +103,11 @@ pub fn main() -> ExitCode {
             say(&format!("removed {containers} containers, the network and the mounts"));
             ExitCode::SUCCESS
         }),
+        Command::Join { line } => cell::join(&config, &line),
+        Command::Status { json } => cell::status(&config, json),
+        Command::Members { json } => cell::members(&config, json),
+        Command::Containers { json } => container::run(&config, container::Command::List { json }),
+        Command::Evacuate { wait } => cell::evacuate(&config, wait),
         Command::Container(command) => container::run(&config, command),
     });
     match result {

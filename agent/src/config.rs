@@ -2,20 +2,24 @@
 //! wrong is told with its key and what would be right.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use serde::Deserialize;
-use volvox_protocol::cell::CellCapacity;
+use volvox_mesh::profile::Profile;
+use volvox_protocol::cell::{CellCapacity, RootfsProvider};
 use volvox_protocol::id::CellId;
+use volvox_protocol::tables::crash::CrashPolicy;
 
 use crate::executor::logic::Settings;
+use crate::gossip::{self, CellFacts, MeshConfig};
 use crate::image::fetch::FetchConfig;
 use crate::image::limits::Limits;
 use crate::image::place::Ownership;
 use crate::image::rootfs::{HostRoot, Preloaded, RootfsConfig};
+use crate::rep::{logic as rep, self_test};
 use crate::runtime::machine::MachineConfig;
 use crate::runtime::net::{Ipv4Network, NetworkConfig};
 use crate::runtime::spec::LogLimits;
@@ -36,11 +40,117 @@ pub struct File {
     run_dir: Option<PathBuf>,
     /// The program `volvox-shim`; by default the one beside this program.
     shim: Option<PathBuf>,
+    /// Instances of one process are spread over zones.
+    zone: Zone,
+    /// Only work that asks for all of these is placed here.
+    placement_tags: Vec<String>,
+    /// Work may ask for these, and need not.
+    optional_placement_tags: Vec<String>,
+    /// Notes, shown with the cell.
+    annotations: BTreeMap<String, String>,
     capacity: Capacity,
+    mesh: MeshSection,
+    rep: RepSection,
+    self_test: SelfTestSection,
     network: NetworkSection,
     rootfs: RootfsSection,
     containers: ContainersSection,
     downloads: DownloadsSection,
+}
+
+/// A zone, with a default.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+struct Zone(String);
+
+impl Default for Zone {
+    fn default() -> Self {
+        Zone("default".to_owned())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct MeshSection {
+    listen: SocketAddr,
+    /// Where others reach this cell, `address:port`; empty: found out, and followed.
+    advertise: String,
+    profile: String,
+    /// `host:port` of others, besides those of the join token.
+    seeds: Vec<String>,
+}
+
+impl Default for MeshSection {
+    fn default() -> Self {
+        MeshSection {
+            listen: SocketAddr::from((Ipv6Addr::UNSPECIFIED, 8_891)),
+            advertise: String::new(),
+            profile: "lan".to_owned(),
+            seeds: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct RepSection {
+    evacuation_timeout_s: u64,
+    evacuation_poll_ms: u64,
+    /// Whether SIGTERM (systemctl stop) hands everything over first.
+    evacuate_on_stop: bool,
+    alone_after_ms: u64,
+    pass_every_s: u64,
+    crash_immediate_restarts: u32,
+    crash_smallest_wait_s: u64,
+    crash_largest_wait_s: u64,
+    crash_give_up_after: u32,
+    crash_reset_after_s: u64,
+}
+
+impl Default for RepSection {
+    fn default() -> Self {
+        let policy = CrashPolicy::default();
+        RepSection {
+            evacuation_timeout_s: 600,
+            evacuation_poll_ms: 1_000,
+            evacuate_on_stop: false,
+            alone_after_ms: 2_000,
+            pass_every_s: 30,
+            crash_immediate_restarts: policy.immediate_restarts,
+            crash_smallest_wait_s: policy.smallest_wait.as_secs(),
+            crash_largest_wait_s: policy.largest_wait.as_secs(),
+            crash_give_up_after: policy.give_up_after,
+            crash_reset_after_s: policy.reset_after.as_secs(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct SelfTestSection {
+    enabled: bool,
+    every_s: u64,
+    again_s: u64,
+    run_within_s: u64,
+    remove_within_s: u64,
+    failures: u32,
+    /// The root file system; empty: `host:`, or the first preloaded one.
+    rootfs: String,
+}
+
+impl Default for SelfTestSection {
+    fn default() -> Self {
+        let usual = self_test::Settings::default();
+        SelfTestSection {
+            enabled: true,
+            every_s: usual.every.as_secs(),
+            again_s: usual.again.as_secs(),
+            run_within_s: usual.run_within.as_secs(),
+            remove_within_s: usual.remove_within.as_secs(),
+            failures: usual.failures,
+            rootfs: String::new(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -148,6 +258,14 @@ pub struct Config {
     pub machine: MachineConfig,
     /// What a reboot may forget, and the socket.
     pub run_dir: PathBuf,
+    /// The cell in the mesh.
+    pub mesh: MeshConfig,
+    /// The rep's numbers.
+    pub rep: rep::Settings,
+    /// The self-test and its root file system; none: it is off.
+    pub self_test: Option<(self_test::Settings, String)>,
+    /// Whether SIGTERM hands everything over first.
+    pub evacuate_on_stop: bool,
 }
 
 impl Config {
@@ -172,8 +290,21 @@ impl Config {
         }
         let name = if file.cell_id.is_empty() { host_name()? } else { file.cell_id };
         let cell_id = CellId::new(&name).with_context(|| format!("cell_id = {name:?}"))?;
+        let self_test = self_test_of(&file.self_test, &file.rootfs)?;
+        let evacuate_on_stop = file.rep.evacuate_on_stop;
         let cache_bytes = file.downloads.cache_mb.saturating_mul(1 << 20);
         let capacity = capacity(&file.capacity, &state, file.downloads.cache_mb)?;
+        let info = CellFacts {
+            cell_id: cell_id.clone(),
+            zone: file.zone.0.clone(),
+            capacity,
+            rootfs_providers: providers(&file.rootfs),
+            placement_tags: file.placement_tags.clone(),
+            optional_placement_tags: file.optional_placement_tags.clone(),
+            annotations: file.annotations.clone(),
+        };
+        let rep = rep_of(&file.rep, &info)?;
+        let mesh = mesh_of(&file.mesh, &state, info)?;
         let mut settings = Settings::new(cell_id, capacity);
         let graceful = file.containers.graceful_shutdown_s;
         ensure!(
@@ -214,7 +345,7 @@ impl Config {
             },
             state,
         };
-        Ok(Config { settings, machine, run_dir })
+        Ok(Config { settings, machine, run_dir, mesh, rep, self_test, evacuate_on_stop })
     }
 
     /// The socket that people on this machine use.
@@ -222,10 +353,100 @@ impl Config {
         self.run_dir.join("agent.sock")
     }
 
+    /// The folder of what the cell was assigned.
+    pub fn assignments(&self) -> PathBuf {
+        self.machine.state.join("rep")
+    }
+
     /// The folder of what a restart needs to know.
     pub fn records(&self) -> PathBuf {
         self.run_dir.join("executor")
     }
+}
+
+/// The schemes that this cell can mount.
+fn providers(given: &RootfsSection) -> Vec<RootfsProvider> {
+    let provider = |name: &str, properties: Vec<String>| {
+        let name = name.to_owned();
+        RootfsProvider { name, properties }
+    };
+    let mut all = Vec::new();
+    if given.host {
+        all.push(provider("host", Vec::new()));
+    }
+    if !given.preloaded.is_empty() {
+        all.push(provider("preloaded", given.preloaded.keys().cloned().collect()));
+    }
+    all
+}
+
+fn span(key: &str, given: u64, most: u64, unit: Duration) -> anyhow::Result<Duration> {
+    ensure!((1..=most).contains(&given), "{key} = {given}: 1 to {most} is wanted");
+    Ok(unit.saturating_mul(u32::try_from(given).unwrap_or(u32::MAX)))
+}
+
+fn rep_of(given: &RepSection, info: &CellFacts) -> anyhow::Result<rep::Settings> {
+    const YEAR: u64 = 366 * 86_400;
+    let seconds = |key: &str, given| span(key, given, YEAR, Duration::from_secs(1));
+    let millis = |key: &str, given| span(key, given, 3_600_000, Duration::from_millis(1));
+    Ok(rep::Settings {
+        offer: rep::Offer {
+            rootfs_providers: info.rootfs_providers.clone(),
+            volume_drivers: Vec::new(),
+        },
+        pass_every: seconds("rep.pass_every_s", given.pass_every_s)?,
+        evacuate_every: millis("rep.evacuation_poll_ms", given.evacuation_poll_ms)?,
+        evacuation_timeout: seconds("rep.evacuation_timeout_s", given.evacuation_timeout_s)?,
+        alone_after: millis("rep.alone_after_ms", given.alone_after_ms)?,
+        crash_policy: CrashPolicy {
+            immediate_restarts: given.crash_immediate_restarts,
+            smallest_wait: seconds("rep.crash_smallest_wait_s", given.crash_smallest_wait_s)?,
+            largest_wait: seconds("rep.crash_largest_wait_s", given.crash_largest_wait_s)?,
+            give_up_after: given.crash_give_up_after,
+            reset_after: seconds("rep.crash_reset_after_s", given.crash_reset_after_s)?,
+        },
+        ..rep::Settings::new(info.cell_id.clone(), &info.zone)
+    })
+}
+
+fn mesh_of(given: &MeshSection, state: &Path, info: CellFacts) -> anyhow::Result<MeshConfig> {
+    let named = &given.profile;
+    let profile = Profile::named(named);
+    let profile = profile
+        .with_context(|| format!("mesh.profile = {named:?}: lan, wan or metered is wanted"))?;
+    let advertise = match given.advertise.as_str() {
+        "" => None,
+        text => Some(text.parse().with_context(|| format!("mesh.advertise = {text:?}"))?),
+    };
+    Ok(MeshConfig {
+        folder: gossip::folder_of(state),
+        listen: given.listen,
+        advertise,
+        profile,
+        seeds: given.seeds.clone(),
+        info,
+    })
+}
+
+fn self_test_of(
+    given: &SelfTestSection,
+    rootfs: &RootfsSection,
+) -> anyhow::Result<Option<(self_test::Settings, String)>> {
+    let seconds = |key: &str, given| span(key, given, 86_400, Duration::from_secs(1));
+    let settings = self_test::Settings {
+        every: seconds("self_test.every_s", given.every_s)?,
+        again: seconds("self_test.again_s", given.again_s)?,
+        run_within: seconds("self_test.run_within_s", given.run_within_s)?,
+        remove_within: seconds("self_test.remove_within_s", given.remove_within_s)?,
+        failures: given.failures.max(1),
+    };
+    let url = match (&given.rootfs, rootfs.preloaded.keys().next()) {
+        (url, _) if !url.is_empty() => url.clone(),
+        (_, Some(name)) if !rootfs.host => format!("preloaded:{name}"),
+        (_, None) if !rootfs.host => return Ok(None),
+        _ => "host:".to_owned(),
+    };
+    Ok(given.enabled.then_some((settings, url)))
 }
 
 fn host_name() -> anyhow::Result<String> {

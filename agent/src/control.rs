@@ -1,6 +1,7 @@
 //! The socket that people (and programs) on the machine use to look at an agent and its containers:
 //! lines of JSON, one for a request, one for each answer. Only root can open it.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,13 +15,18 @@ use std::time::Duration;
 use anyhow::Context as _;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
 use tracing::{debug, error};
 use volvox_protocol::cell::CellCapacity;
+use volvox_protocol::time::Timestamp;
 
 use crate::executor::driver::{CallError, Executor};
 use crate::executor::logic::{ContainerView, Wanted};
 use crate::executor::registry::{ContainerEvent, ContainerGuid};
 use crate::executor::work::{Owner, Work};
+use crate::gossip::MemberStatus;
+use crate::rep::driver::RepStatus;
+use crate::run::Membership;
 use crate::runtime::spec::is_container_id;
 
 /// Bytes of one request: a definition with all that it may say fits.
@@ -50,6 +56,12 @@ pub enum Request {
     Remaining,
     /// Every event from now on, a line each.
     Events,
+    /// How the cell is doing.
+    Status,
+    /// The members of the mesh, as seen from here.
+    Members,
+    /// Hand all work over to other cells; the agent ends when it is empty.
+    Evacuate,
 }
 
 /// A container to start.
@@ -77,10 +89,53 @@ pub enum Reply {
     Remaining(CellCapacity),
     /// Something happened to a container.
     Event(ContainerEvent),
+    /// How the cell is doing.
+    Status(Box<Status>),
+    /// The members of the mesh.
+    Members(Vec<MemberStatus>),
 }
 
-/// Serves until the process ends.
-pub fn serve(path: &Path, executor: &Executor) -> anyhow::Result<()> {
+/// How a cell is doing, as it knows itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Status {
+    /// Its containers, by state.
+    pub containers: BTreeMap<String, usize>,
+    /// The room that is left.
+    pub remaining: CellCapacity,
+    /// The rep, if this machine is a member of a mesh.
+    pub rep: Option<RepStatus>,
+    /// The mesh, if it is.
+    pub mesh: Option<MeshStatus>,
+}
+
+/// How the cell is in the mesh.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MeshStatus {
+    /// Its name there.
+    pub name: String,
+    /// Where it says that it is.
+    pub address: String,
+    /// Members that are there, itself included.
+    pub present: usize,
+    /// How little it trusts itself; 0 is well.
+    pub health: u32,
+    /// When its certificate ends.
+    pub certificate_until: Timestamp,
+}
+
+/// What the socket serves.
+#[derive(Clone)]
+pub struct Service {
+    /// The containers.
+    pub executor: Executor,
+    /// The rep and the mesh, when there are.
+    pub member: Membership,
+    /// Where the mesh runs.
+    pub runtime: Handle,
+}
+
+/// Takes the socket: only one agent may have it.
+pub fn listen(path: &Path) -> anyhow::Result<UnixListener> {
     // The records are locked: whoever made the socket that is there is gone.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -91,6 +146,11 @@ pub fn serve(path: &Path, executor: &Executor) -> anyhow::Result<()> {
     let listener =
         UnixListener::bind(path).with_context(|| format!("listen on {}", path.display()))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Serves until the process ends.
+pub fn serve(listener: &UnixListener, service: &Service) {
     let open = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let stream = match stream {
@@ -106,9 +166,9 @@ pub fn serve(path: &Path, executor: &Executor) -> anyhow::Result<()> {
             let _ = say(&stream, &busy);
             continue;
         }
-        let (executor, count) = (executor.clone(), Arc::clone(&open));
+        let (service, count) = (service.clone(), Arc::clone(&open));
         let spawned = std::thread::Builder::new().name("control".to_owned()).spawn(move || {
-            if let Err(error) = converse(&stream, &executor) {
+            if let Err(error) = converse(&stream, &service) {
                 debug!(%error, "a conversation broke off");
             }
             count.fetch_sub(1, Ordering::AcqRel);
@@ -118,7 +178,6 @@ pub fn serve(path: &Path, executor: &Executor) -> anyhow::Result<()> {
             error!(%error, "a conversation could not be begun");
         }
     }
-    Ok(())
 }
 
 fn say(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {
@@ -127,7 +186,7 @@ fn say(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {
     stream.write_all(&line)
 }
 
-fn converse(stream: &UnixStream, executor: &Executor) -> io::Result<()> {
+fn converse(stream: &UnixStream, service: &Service) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut lines = BufReader::new(stream);
@@ -143,14 +202,15 @@ fn converse(stream: &UnixStream, executor: &Executor) -> io::Result<()> {
             return say(stream, &Reply::Failed(told));
         }
         match serde_json::from_slice(&line) {
-            Ok(Request::Events) => return events(stream, executor),
-            Ok(request) => say(stream, &answer(executor, request))?,
+            Ok(Request::Events) => return events(stream, &service.executor),
+            Ok(request) => say(stream, &answer(service, request))?,
             Err(error) => say(stream, &Reply::Failed(format!("not a request: {error}")))?,
         }
     }
 }
 
-fn answer(executor: &Executor, request: Request) -> Reply {
+fn answer(service: &Service, request: Request) -> Reply {
+    let executor = &service.executor;
     let done = |result: Result<(), CallError>| match result {
         Ok(()) => Reply::Done,
         Err(error) => Reply::Failed(error.to_string()),
@@ -165,8 +225,49 @@ fn answer(executor: &Executor, request: Request) -> Reply {
             .container(guid)
             .map_or_else(failed, |found| Reply::Container(found.map(Box::new))),
         Request::Remaining => executor.remaining().map_or_else(failed, Reply::Remaining),
+        Request::Status => status(service).unwrap_or_else(failed),
+        Request::Members => members(service),
+        Request::Evacuate => match service.member.get() {
+            Some(member) => {
+                member.rep.evacuate();
+                Reply::Done
+            }
+            None => Reply::Failed(NO_MEMBER.to_owned()),
+        },
         // `converse` has taken it.
         Request::Events => Reply::Done,
+    }
+}
+
+const NO_MEMBER: &str = "this machine is no member of a mesh yet: volvox-agent join LINE";
+
+fn status(service: &Service) -> Result<Reply, CallError> {
+    let mut containers = BTreeMap::new();
+    for view in service.executor.containers()? {
+        let state = format!("{:?}", view.container.state).to_uppercase();
+        *containers.entry(state).or_default() += 1;
+    }
+    let remaining = service.executor.remaining()?;
+    let member = service.member.get();
+    let mesh = member.and_then(|member| {
+        let status = service.runtime.block_on(member.mesh.status()).ok()?;
+        Some(MeshStatus {
+            name: member.mesh.me().name.to_string(),
+            address: status.address.to_string(),
+            present: status.present,
+            health: status.health,
+            certificate_until: status.certificate_until,
+        })
+    });
+    let rep = member.and_then(|member| member.rep.status().ok());
+    Ok(Reply::Status(Box::new(Status { containers, remaining, rep, mesh })))
+}
+
+fn members(service: &Service) -> Reply {
+    let Some(member) = service.member.get() else { return Reply::Failed(NO_MEMBER.to_owned()) };
+    match service.runtime.block_on(member.mesh.members()) {
+        Ok(all) => Reply::Members(all.iter().map(MemberStatus::from).collect()),
+        Err(error) => Reply::Failed(error.to_string()),
     }
 }
 

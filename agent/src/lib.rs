@@ -1,10 +1,13 @@
-//! The agent of a Volvox cell: an executor of containers, and the shims that hold them.
+//! The agent of a Volvox cell: a rep that speaks to the coordinator, an executor of containers, and the
+//! shims that hold them.
 
 pub mod cli;
 pub mod config;
 pub mod control;
 pub mod executor;
+pub mod gossip;
 pub mod image;
+pub mod rep;
 pub mod run;
 pub mod runtime;
 pub mod shim;

@@ -2,23 +2,216 @@
 //! be killed at any time; the containers go on, and the next one finds them.
 
 use std::os::unix::fs::DirBuilderExt as _;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use tracing::info;
+use sd_notify::NotifyState;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+use volvox_mesh::driver::Mesh;
 
 use crate::config::Config;
-use crate::control;
 use crate::executor::driver::Executor;
 use crate::executor::store::Records;
+use crate::rep::driver::{Entrance, Parts, RepHandle};
+use crate::rep::store::Assignments;
 use crate::runtime::machine::Machine;
+use crate::{control, gossip};
 
-/// Runs the agent. Returns only if it cannot start.
+/// How often an agent that is no member looks whether it has become one.
+const LOOK_FOR_MEMBERSHIP: Duration = Duration::from_secs(1);
+
+/// Runs the agent, until it is told to end or has been evacuated. Containers go on without it.
 pub fn run(config: &Config) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(32)
+        .enable_all()
+        .build()
+        .context("start the runtime")?;
+    // Before anything else: a signal that comes while we start is not to be missed.
+    let signals = runtime.block_on(async { Signals::new() })?;
     let executor = open(config)?;
+    let member: Membership = Arc::default();
+    let service = control::Service {
+        executor: executor.clone(),
+        member: Arc::clone(&member),
+        runtime: runtime.handle().clone(),
+    };
+    let listener = control::listen(&config.socket())?;
+    std::thread::Builder::new()
+        .name("control".to_owned())
+        .spawn(move || control::serve(&listener, &service))
+        .context("serve the socket")?;
     let cell_id = &config.settings.cell_id;
     info!(%cell_id, socket = %config.socket().display(), "agent ready");
-    control::serve(&config.socket(), &executor)
+    let lived = runtime.block_on(live(config, executor, &member, signals));
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    lived
+}
+
+/// The rep and the mesh, once this machine is a member.
+#[derive(Clone)]
+pub struct Member {
+    /// What represents the containers.
+    pub rep: RepHandle,
+    /// The mesh.
+    pub mesh: Mesh,
+}
+
+/// Filled when the machine is a member.
+pub type Membership = Arc<OnceLock<Member>>;
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    evacuate: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate()).context("hear SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("hear SIGINT")?,
+            evacuate: signal(SignalKind::user_defined1()).context("hear SIGUSR1")?,
+        })
+    }
+}
+
+/// One life: becomes a member when it can, and ends when it is told to.
+async fn live(
+    config: &Config,
+    executor: Executor,
+    membership: &Membership,
+    mut signals: Signals,
+) -> anyhow::Result<()> {
+    let (evacuated, mut is_evacuated) = oneshot::channel();
+    let begun = begin(config, executor, membership, evacuated);
+    tokio::select! {
+        begun = begun => begun?,
+        _ = signals.terminate.recv() => return Ok(()),
+        _ = signals.interrupt.recv() => return Ok(()),
+    }
+    notify(&[NotifyState::Ready]);
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            _ = &mut is_evacuated, if membership.get().is_some() => {
+                // Everybody may know: there is nothing here any more.
+                if let Some(member) = membership.get() {
+                    member.mesh.leave().await;
+                }
+                return Ok(());
+            }
+            _ = signals.evacuate.recv() => evacuate("SIGUSR1", membership),
+            _ = signals.terminate.recv() => {
+                if stopping || !config.evacuate_on_stop || membership.get().is_none() {
+                    info!("SIGTERM: ending, the containers go on");
+                    return Ok(());
+                }
+                stopping = true;
+                notify(&[NotifyState::Stopping]);
+                evacuate("SIGTERM", membership);
+            }
+            _ = signals.interrupt.recv() => {
+                info!("SIGINT: ending, the containers go on");
+                return Ok(());
+            }
+            () = watchdog(membership) => {}
+        }
+    }
+}
+
+fn evacuate(by: &str, membership: &Membership) {
+    match membership.get() {
+        Some(member) => {
+            info!(by, "evacuating");
+            member.rep.evacuate();
+        }
+        None => warn!(by, "cannot evacuate: this machine is no member of a mesh"),
+    }
+}
+
+/// Becomes a member: at once if it has joined, or in the background as soon as it has.
+async fn begin(
+    config: &Config,
+    executor: Executor,
+    membership: &Membership,
+    evacuated: oneshot::Sender<()>,
+) -> anyhow::Result<()> {
+    if config.mesh.is_member() {
+        return become_member(config, executor, membership, evacuated).await;
+    }
+    warn!(
+        "this machine is no member of a mesh yet: volvox-agent join LINE, with a line of volvox join-token"
+    );
+    let (config, membership) = (config.clone(), Arc::clone(membership));
+    tokio::spawn(async move {
+        while !config.mesh.is_member() {
+            tokio::time::sleep(LOOK_FOR_MEMBERSHIP).await;
+        }
+        if let Err(error) = become_member(&config, executor, &membership, evacuated).await {
+            tracing::error!(error = format!("{error:#}"), "cannot become a member");
+        }
+    });
+    Ok(())
+}
+
+async fn become_member(
+    config: &Config,
+    executor: Executor,
+    membership: &Membership,
+    evacuated: oneshot::Sender<()>,
+) -> anyhow::Result<()> {
+    let assignments = Assignments::open(&config.assignments()).context("open what was assigned")?;
+    let entrance = Entrance::new();
+    let rep = entrance.handle();
+    let mesh = gossip::start(&config.mesh, gossip::router(rep.clone())).await?;
+    let parts = Parts {
+        settings: config.rep.clone(),
+        self_test: config.self_test.clone(),
+        executor,
+        assignments,
+        evacuated: Box::new(move || {
+            let _ended = evacuated.send(());
+        }),
+    };
+    entrance.start(parts, mesh.clone(), tokio::runtime::Handle::current())?;
+    info!(address = %mesh.listens_at(), "member of the mesh");
+    tokio::spawn(gossip::follow(mesh.clone(), config.mesh.info.clone(), rep.clone()));
+    let _first = membership.set(Member { rep, mesh });
+    Ok(())
+}
+
+/// Tells systemd for as long as the rep answers; for ever, if nobody asked to be told.
+async fn watchdog(membership: &Membership) {
+    let Some(every) = sd_notify::watchdog_enabled() else {
+        return std::future::pending().await;
+    };
+    let mut tick = tokio::time::interval(every / 3);
+    loop {
+        tick.tick().await;
+        let well = match membership.get().cloned() {
+            None => true,
+            Some(member) => tokio::task::spawn_blocking(move || member.rep.status().is_ok())
+                .await
+                .unwrap_or(false),
+        };
+        if well {
+            notify(&[NotifyState::Watchdog]);
+        } else {
+            tracing::error!("the rep does not answer: the watchdog is not told");
+        }
+    }
+}
+
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        warn!(%error, "systemd could not be told");
+    }
 }
 
 fn open(config: &Config) -> anyhow::Result<Executor> {

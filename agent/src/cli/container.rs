@@ -9,10 +9,9 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use volvox_protocol::action::{Action, RunAction};
-use volvox_protocol::actual_lrp::LrpKey;
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::definition::LrpDefinition;
-use volvox_protocol::id::{Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use volvox_protocol::id::InstanceGuid;
 use volvox_protocol::task::TaskDefinition;
 
 use super::{say, terminal};
@@ -135,9 +134,9 @@ pub(super) fn run(config: &Config, command: Command) -> anyhow::Result<ExitCode>
             program,
         } => {
             let (owner, work) = match (lrp, task) {
-                (Some(path), None) => (instance(name)?, Work::Lrp(Arc::new(read(&path)?))),
+                (Some(path), None) => (by_hand(name)?, Work::Lrp(Arc::new(read(&path)?))),
                 (None, Some(path)) => {
-                    (task_owner(name)?, Work::Task(Arc::new(read::<TaskDefinition>(&path)?)))
+                    (by_hand(name)?, Work::Task(Arc::new(read::<TaskDefinition>(&path)?)))
                 }
                 (Some(_), Some(_)) => bail!("--lrp and --task cannot be given together"),
                 (None, None) => {
@@ -160,7 +159,7 @@ pub(super) fn run(config: &Config, command: Command) -> anyhow::Result<ExitCode>
                         action: Some(Action::Run(Box::new(run))),
                         ..LrpDefinition::default()
                     };
-                    (instance(name)?, Work::Lrp(Arc::new(definition)))
+                    (by_hand(name)?, Work::Lrp(Arc::new(definition)))
                 }
             };
             start(&mut client()?, owner, work, json)
@@ -204,21 +203,10 @@ fn new_name(name: Option<String>) -> String {
     })
 }
 
-fn instance(name: Option<String>) -> anyhow::Result<Owner> {
+/// What a person starts by hand: the board never hears of it.
+fn by_hand(name: Option<String>) -> anyhow::Result<Owner> {
     let name = new_name(name);
-    let key = LrpKey {
-        process_guid: ProcessGuid::new(&name).with_context(|| format!("name {name:?}"))?,
-        index: 0,
-        domain: Domain::new("debug")?,
-        definition_id: None,
-    };
-    Ok(Owner::Lrp { key, instance: InstanceGuid::new(&name)? })
-}
-
-fn task_owner(name: Option<String>) -> anyhow::Result<Owner> {
-    let name = new_name(name);
-    let guid = TaskGuid::new(&name).with_context(|| format!("name {name:?}"))?;
-    Ok(Owner::Task { guid, domain: Domain::new("debug")? })
+    Ok(Owner::Local(InstanceGuid::new(&name).with_context(|| format!("name {name:?}"))?))
 }
 
 /// Starts it and waits until it runs, or has ended.

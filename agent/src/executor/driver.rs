@@ -66,7 +66,15 @@ enum Message {
     Show(ContainerGuid, Answer<Option<ContainerView>>),
     Remaining(Answer<CellCapacity>),
     Subscribe(SyncSender<ContainerEvent>),
+    Watch(Arc<dyn Watch>),
     Close,
+}
+
+/// Hears of every change of every container. Called by the executor's thread: it must not wait, and
+/// must not call the executor.
+pub trait Watch: Send + Sync {
+    /// This container is so now, or gone; so much room is left.
+    fn changed(&self, guid: &ContainerGuid, view: Option<ContainerView>, free: CellCapacity);
 }
 
 /// An executor at work. Clones are handles on the same one. When the last is dropped it ends, and
@@ -125,6 +133,8 @@ impl Executor {
             subscribers: Vec::new(),
             deleting: BTreeMap::new(),
             refused: Vec::new(),
+            watchers: Vec::new(),
+            shown: BTreeMap::new(),
         };
         info!(containers = driver.depot.containers().count(), "executor open");
         driver.perform(effects);
@@ -154,6 +164,17 @@ impl Executor {
     /// Deletes a container in whatever state it is. Returns when nothing is left of it.
     pub fn delete(&self, guid: ContainerGuid) -> Result<(), CallError> {
         self.ask(|answer| Message::Delete(guid, answer))
+    }
+
+    /// As [`Executor::delete`], and does not wait: a watcher sees that it is gone, or still there.
+    pub fn begin_delete(&self, guid: ContainerGuid) -> Result<(), CallError> {
+        let (nobody, _) = sync_channel(1);
+        self.queue.try_send(Message::Delete(guid, nobody)).map_err(refused)
+    }
+
+    /// Hears of all that there is, and then of every change.
+    pub fn watch(&self, watch: Arc<dyn Watch>) -> Result<(), CallError> {
+        self.queue.try_send(Message::Watch(watch)).map_err(refused)
     }
 
     /// All containers, by name.
@@ -220,6 +241,9 @@ struct Driver<R> {
     deleting: BTreeMap<ContainerGuid, Vec<Answer<()>>>,
     /// Reservations that the last call did not get.
     refused: Vec<(ContainerGuid, Refusal)>,
+    watchers: Vec<Arc<dyn Watch>>,
+    /// What watchers were last shown.
+    shown: BTreeMap<ContainerGuid, ContainerView>,
 }
 
 impl<R: Runtime> Driver<R> {
@@ -263,6 +287,7 @@ impl<R: Runtime> Driver<R> {
                 let _ = answer.send(Ok(self.depot.resources().remaining()));
             }
             Message::Subscribe(subscriber) => self.subscribers.push(subscriber),
+            Message::Watch(watch) => self.watch(watch),
             Message::Close => {}
         }
     }
@@ -287,7 +312,52 @@ impl<R: Runtime> Driver<R> {
         }
     }
 
+    fn watch(&mut self, watch: Arc<dyn Watch>) {
+        let free = self.depot.resources().remaining();
+        for view in self.depot.containers() {
+            let guid = view.container.guid.clone();
+            watch.changed(&guid, Some(view.clone()), free);
+            self.shown.insert(guid, view);
+        }
+        self.watchers.push(watch);
+    }
+
+    /// Shows watchers what is otherwise than they were shown.
+    fn show(&mut self, touched: &BTreeSet<ContainerGuid>) {
+        if self.watchers.is_empty() {
+            return;
+        }
+        let free = self.depot.resources().remaining();
+        for guid in touched {
+            let view = self.depot.container(guid);
+            if self.shown.get(guid) == view.as_ref() {
+                continue;
+            }
+            match &view {
+                Some(view) => drop(self.shown.insert(guid.clone(), view.clone())),
+                None => drop(self.shown.remove(guid)),
+            }
+            for watch in &self.watchers {
+                watch.changed(guid, view.clone(), free);
+            }
+        }
+    }
+
     fn perform(&mut self, effects: Vec<Effect>) {
+        let touched = effects.iter().filter_map(|effect| match effect {
+            Effect::Keep(guid) | Effect::Forget(guid, _) => Some(guid.clone()),
+            Effect::KeepWork(..)
+            | Effect::Emit(_)
+            | Effect::RefuseReservation(..)
+            | Effect::Do(..)
+            | Effect::DeleteFailed(..) => None,
+        });
+        let touched: BTreeSet<ContainerGuid> = touched.collect();
+        self.carry_out(effects);
+        self.show(&touched);
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
                 Effect::Keep(guid) => self.keep(&guid),

@@ -40,6 +40,9 @@ pub enum Owner {
         /// Its domain.
         domain: Domain,
     },
+    /// This machine's own: a self-test, or something that a person started by hand. The board does
+    /// not know of it.
+    Local(InstanceGuid),
 }
 
 impl Owner {
@@ -48,6 +51,7 @@ impl Owner {
         match self {
             Owner::Lrp { instance, .. } => ContainerGuid::from(instance.clone()),
             Owner::Task { guid, .. } => ContainerGuid::from(guid),
+            Owner::Local(guid) => ContainerGuid::from(guid.clone()),
         }
     }
 }
@@ -135,7 +139,7 @@ impl Work {
     pub fn environment(&self, owner: &Owner) -> Vec<EnvironmentVariable> {
         let instance = match owner {
             Owner::Lrp { key, instance } => Some((instance, key.index)),
-            Owner::Task { .. } => None,
+            Owner::Task { .. } | Owner::Local(_) => None,
         };
         let (env, system_certificates_path) = match self {
             Work::Lrp(it) => (&it.env, &it.trusted_system_certificates_path),

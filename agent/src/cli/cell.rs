@@ -1,0 +1,148 @@
+//! Commands about the cell as a whole: join, status, members, containers, evacuate. But for joining
+//! they ask the agent on this machine, so they work without a coordinator.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use volvox_protocol::cell::CellCapacity;
+use volvox_protocol::time::Timestamp;
+
+use super::say;
+use crate::config::Config;
+use crate::control::{Client, Reply, Request, Status};
+use crate::gossip;
+
+/// Between two looks at an evacuation.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Joins the mesh with a line.
+pub(super) fn join(config: &Config, line: &str) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(gossip::join(&config.mesh, line))?;
+    say(&format!("joined as cell {}", config.settings.cell_id));
+    if Client::connect(&config.socket()).is_err() {
+        say("now start the agent: systemctl start volvox-agent, or volvox-agent run");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How the cell is doing.
+pub(super) fn status(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
+    let status = ask_status(&mut Client::connect(&config.socket())?)?;
+    if json {
+        say(&serde_json::to_string_pretty(&status)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    say(&format!("cell         {}", config.settings.cell_id));
+    say(&format!("zone         {}", config.rep.zone));
+    let mut counts: Vec<String> = Vec::new();
+    for (state, count) in &status.containers {
+        counts.push(format!("{count} {state}"));
+    }
+    let counts = if counts.is_empty() { "none".to_owned() } else { counts.join(", ") };
+    say(&format!("containers   {counts}"));
+    say(&format!("room left    {}", room(status.remaining)));
+    let Some(mesh) = &status.mesh else {
+        say("mesh         no member yet: volvox-agent join LINE");
+        return Ok(ExitCode::SUCCESS);
+    };
+    let until = days_left(mesh.certificate_until);
+    say(&format!(
+        "mesh         {} at {}, {} members present",
+        mesh.name, mesh.address, mesh.present
+    ));
+    say(&format!("certificate  {until}"));
+    if let Some(rep) = &status.rep {
+        let coordinator = if rep.coordinator { "reachable" } else { "missing: on its own" };
+        say(&format!("coordinator  {coordinator}"));
+        let healthy = rep.load.as_ref().is_none_or(|it| it.healthy);
+        let told = if healthy { "passes" } else { "FAILS: no new work is taken" };
+        say(&format!("self-test    {told} ({} failures in a row)", rep.self_test_failures));
+        if let Some(evacuation) = &rep.evacuation {
+            let (instances, tasks) = (evacuation.instances_left, evacuation.tasks_left);
+            say(&format!("evacuating   {instances} instances and {tasks} tasks left"));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ask_status(client: &mut Client) -> anyhow::Result<Status> {
+    match client.ask(&Request::Status)? {
+        Reply::Status(status) => Ok(*status),
+        other => bail!("the agent answered {other:?}"),
+    }
+}
+
+fn room(left: CellCapacity) -> String {
+    let CellCapacity { memory_mb, disk_mb, containers } = left;
+    format!("{memory_mb} MB memory, {disk_mb} MB disk, {containers} containers")
+}
+
+fn days_left(until: Timestamp) -> String {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = u64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX);
+    let left = until.since(Timestamp::from_nanos(now));
+    if left.is_zero() {
+        return "has ended: the agent renews it when it reaches a coordinator".to_owned();
+    }
+    format!("{} days left; it renews itself", left.as_secs() / 86_400)
+}
+
+/// The members of the mesh, as this cell sees them.
+pub(super) fn members(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
+    let Reply::Members(mut members) = Client::connect(&config.socket())?.ask(&Request::Members)?
+    else {
+        bail!("the agent did not answer with members");
+    };
+    members.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
+    if json {
+        say(&serde_json::to_string_pretty(&members)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    say(&format!(
+        "{:<24} {:<12} {:<8} {:<24} {:<12} FREE",
+        "NAME", "KIND", "STATE", "ADDRESS", "ZONE"
+    ));
+    for member in members {
+        let state = match (member.present, member.evacuating, member.healthy) {
+            (false, _, _) => "missing",
+            (true, true, _) => "leaving",
+            (true, false, false) => "ill",
+            (true, false, true) => "present",
+        };
+        let free = member.free.map(room).unwrap_or_default();
+        let (name, kind) = (member.name, member.kind);
+        say(&format!(
+            "{name:<24} {kind:<12} {state:<8} {:<24} {:<12} {free}",
+            member.address, member.zone
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Hands all work over. With `wait` it tells how that goes until the cell is empty.
+pub(super) fn evacuate(config: &Config, wait: bool) -> anyhow::Result<ExitCode> {
+    let mut client = Client::connect(&config.socket())?;
+    client.ask(&Request::Evacuate)?;
+    if !wait {
+        say("the cell hands its work over; the agent ends when it is empty (volvox-agent status)");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut told = None;
+    let begun = Instant::now();
+    loop {
+        // The agent ends when it is done: that nobody answers any more is success.
+        let Ok(status) = ask_status(&mut client) else {
+            say(&format!("evacuated after {} s", begun.elapsed().as_secs()));
+            return Ok(ExitCode::SUCCESS);
+        };
+        let evacuation = status.rep.and_then(|it| it.evacuation).context("it is not evacuating")?;
+        let left = (evacuation.instances_left, evacuation.tasks_left);
+        if told != Some(left) {
+            say(&format!("{} instances and {} tasks left", left.0, left.1));
+            told = Some(left);
+        }
+        std::thread::sleep(LOOK);
+    }
+}

@@ -1,0 +1,12 @@
+//! The rep: represents the containers of this cell on the board, and does what the coordinator orders.
+//!
+//! [`logic`] decides, from what it hears of containers, of the coordinator and of time; [`driver`] has
+//! the executor and the mesh do it; [`store`] keeps what a cell needs to start again by itself after a
+//! power cut. Both tables of the protocol (`rep_lrp`, `rep_task`) are asked here and nowhere else.
+
+pub mod driver;
+pub mod facts;
+pub mod logic;
+pub mod self_test;
+pub mod store;
+pub mod view;

@@ -1,0 +1,590 @@
+//! The rep at work: a thread that hears of containers, of the coordinator, of orders and of time, has
+//! [`logic`](super::logic) decide, and has the executor and the mesh do it. It waits for nothing but
+//! the next input; a question to the coordinator is a task of the mesh, and its answer an input.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tracing::{debug, error, info, warn};
+use volvox_mesh::driver::Mesh;
+use volvox_mesh::identity::MemberId;
+use volvox_mesh::request::{AskError, Refusal};
+use volvox_protocol::action::{Action, RunAction};
+use volvox_protocol::cell::{CellCapacity, CellLoad};
+use volvox_protocol::exchange::{CellOrders, CellOrdersReply, OwnRecords, SyncCell, SyncedCell};
+use volvox_protocol::id::InstanceGuid;
+use volvox_protocol::limits::SYNC_ITEMS;
+use volvox_protocol::task::TaskDefinition;
+use volvox_protocol::time::Timestamp;
+
+use super::logic::{Contact, Effect, EvacuationStatus, Input, Rep, Settings, Unanswered};
+use super::self_test::{self, SelfTest};
+use super::store::Assignments;
+use crate::executor::driver::{Executor, Watch};
+use crate::executor::logic::{ContainerView, Wanted};
+use crate::executor::registry::ContainerGuid;
+use crate::executor::work::{Owner, Work};
+
+/// Inputs that may wait. Orders beyond it are refused, answers wait at their source.
+const QUEUE: usize = 1_024;
+/// How long the coordinator has to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// The longest sleep.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// What the thread hears.
+enum Message {
+    Input(Input),
+    /// A coordinator is there, or none is.
+    Coordinator(Option<MemberId>),
+    Orders(CellOrders, oneshot::Sender<CellOrdersReply>),
+    /// Containers have changed: see [`Changes`].
+    Look,
+    Status(SyncSender<RepStatus>),
+    Close,
+}
+
+/// How the rep is doing, for people on the machine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RepStatus {
+    /// Whether a coordinator can be asked.
+    pub coordinator: bool,
+    /// What everybody was last told.
+    pub load: Option<LoadStatus>,
+    /// The evacuation, if there is one.
+    pub evacuation: Option<EvacuationStatus>,
+    /// Self-tests that failed in a row.
+    pub self_test_failures: u32,
+    /// Rows of the tables that should not have been met.
+    pub inconceivable: u64,
+}
+
+/// A cell's load, for people.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LoadStatus {
+    /// The room that is left.
+    pub free: CellCapacity,
+    /// Containers that are being started.
+    pub starting_containers: u32,
+    /// Whether it hands its work over.
+    pub evacuating: bool,
+    /// Whether its self-test passes.
+    pub healthy: bool,
+}
+
+impl From<&CellLoad> for LoadStatus {
+    fn from(load: &CellLoad) -> Self {
+        LoadStatus {
+            free: load.free,
+            starting_containers: load.starting_containers,
+            evacuating: load.evacuating,
+            healthy: load.healthy,
+        }
+    }
+}
+
+/// What a rep is started with.
+pub struct Parts {
+    /// Its numbers.
+    pub settings: Settings,
+    /// The self-test's, and the root file system that it uses; none: it is off.
+    pub self_test: Option<(self_test::Settings, String)>,
+    /// The containers.
+    pub executor: Executor,
+    /// What was assigned, on the disk.
+    pub assignments: (Assignments, Vec<super::logic::Assigned>),
+    /// Called once, when an evacuation is over.
+    pub evacuated: Box<dyn FnOnce() + Send>,
+}
+
+/// A rep at work. Clones are handles on the same one.
+#[derive(Clone)]
+pub struct RepHandle {
+    queue: SyncSender<Message>,
+}
+
+/// The rep has ended, or has too much to do.
+#[derive(Debug, thiserror::Error)]
+#[error("the rep is busy or has ended")]
+pub struct NotNow;
+
+impl RepHandle {
+    /// Has orders carried out. The answer comes when they are taken or refused.
+    pub fn order(&self, orders: CellOrders) -> Result<oneshot::Receiver<CellOrdersReply>, NotNow> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.try_send(Message::Orders(orders, reply)).map_err(|_| NotNow)?;
+        Ok(answer)
+    }
+
+    /// A coordinator is there (again), or none is.
+    pub fn coordinator(&self, member: Option<MemberId>) {
+        let _ended = self.queue.send(Message::Coordinator(member));
+    }
+
+    /// Hands all work over, then ends.
+    pub fn evacuate(&self) {
+        let _ended = self.queue.send(Message::Input(Input::Evacuate));
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> Result<RepStatus, NotNow> {
+        let (reply, status) = sync_channel(1);
+        self.queue.try_send(Message::Status(reply)).map_err(|_| NotNow)?;
+        status.recv_timeout(Duration::from_secs(10)).map_err(|_| NotNow)
+    }
+
+    /// Ends the rep. Containers go on.
+    pub fn close(&self) {
+        let _ended = self.queue.send(Message::Close);
+    }
+}
+
+/// What has changed since the rep last looked: the last view of each, so its size is bounded by the
+/// number of containers, and the executor never waits.
+struct Changes {
+    changed: Mutex<(BTreeMap<ContainerGuid, Option<ContainerView>>, CellCapacity)>,
+    queue: SyncSender<Message>,
+}
+
+impl Watch for Changes {
+    fn changed(&self, guid: &ContainerGuid, view: Option<ContainerView>, free: CellCapacity) {
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        changed.0.insert(guid.clone(), view);
+        changed.1 = free;
+        drop(changed);
+        // A full queue is worked off, and the rep looks here after each batch of inputs.
+        match self.queue.try_send(Message::Look) {
+            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+        }
+    }
+}
+
+/// The way to a rep that is not started yet: the mesh is served by it, and the rep needs the mesh.
+pub struct Entrance {
+    queue: SyncSender<Message>,
+    inbox: Receiver<Message>,
+}
+
+impl Entrance {
+    /// A new one.
+    pub fn new() -> Self {
+        let (queue, inbox) = sync_channel(QUEUE);
+        Entrance { queue, inbox }
+    }
+
+    /// The handle that the rep will have.
+    pub fn handle(&self) -> RepHandle {
+        RepHandle { queue: self.queue.clone() }
+    }
+
+    /// Starts the rep.
+    pub fn start(self, parts: Parts, mesh: Mesh, runtime: Handle) -> anyhow::Result<()> {
+        let Parts { settings, self_test, executor, assignments, evacuated } = parts;
+        let clock = Clock::new();
+        let now = clock.now();
+        let changes = Arc::new(Changes {
+            changed: Mutex::new((BTreeMap::new(), settings_capacity(&executor)?)),
+            queue: self.queue.clone(),
+        });
+        executor.watch(Arc::<Changes>::clone(&changes) as Arc<dyn Watch>)?;
+        let (assignments, assigned) = assignments;
+        let seed = random();
+        // A later life's loads are newer: microseconds since 1970 grow faster than loads are told.
+        let mut rep = Rep::new(now, settings, now.as_nanos() / 1_000);
+        rep.apply(now, Input::Assigned(assigned));
+        let (test, rootfs) = match self_test {
+            Some((settings, rootfs)) => (Some(SelfTest::new(now, settings, seed)), rootfs),
+            None => (None, String::new()),
+        };
+        let driver = Driver {
+            rep,
+            test,
+            rootfs,
+            clock,
+            executor,
+            assignments,
+            changes,
+            mesh,
+            runtime,
+            queue: self.queue,
+            coordinator: None,
+            replies: BTreeMap::new(),
+            next_message: 0,
+            evacuated: Some(evacuated),
+        };
+        let inbox = self.inbox;
+        std::thread::Builder::new().name("rep".to_owned()).spawn(move || driver.work(&inbox))?;
+        Ok(())
+    }
+}
+
+impl Default for Entrance {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn settings_capacity(executor: &Executor) -> anyhow::Result<CellCapacity> {
+    Ok(executor.remaining()?)
+}
+
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    if getrandom::fill(&mut bytes).is_err() {
+        // The kernel's generator cannot fail on a machine that runs containers; the clock is as good
+        // for names.
+        return Clock::new().now().as_nanos();
+    }
+    u64::from_le_bytes(bytes)
+}
+
+/// Wall time at the start, and how long ago that was: it never jumps.
+#[derive(Debug)]
+struct Clock {
+    begun: Instant,
+    at: Timestamp,
+}
+
+impl Clock {
+    fn new() -> Self {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let at = Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
+        Clock { begun: Instant::now(), at }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.at + self.begun.elapsed()
+    }
+}
+
+struct Driver {
+    rep: Rep,
+    test: Option<SelfTest>,
+    rootfs: String,
+    clock: Clock,
+    executor: Executor,
+    assignments: Assignments,
+    changes: Arc<Changes>,
+    mesh: Mesh,
+    runtime: Handle,
+    queue: SyncSender<Message>,
+    coordinator: Option<MemberId>,
+    replies: BTreeMap<u64, oneshot::Sender<CellOrdersReply>>,
+    next_message: u64,
+    evacuated: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Driver {
+    fn work(mut self, inbox: &Receiver<Message>) {
+        loop {
+            let now = self.clock.now();
+            let tests = self.test.as_ref().map_or(Timestamp::NEVER, SelfTest::next_wake);
+            let wait = self.rep.next_wake().min(tests).since(now).min(LONGEST_WAIT);
+            let mut next = match inbox.recv_timeout(wait) {
+                Ok(message) => Some(message),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            for _ in 0..QUEUE {
+                match next.take() {
+                    Some(Message::Close) => return info!("rep closed"),
+                    Some(message) => self.hear(message),
+                    None => break,
+                }
+                next = inbox.try_recv().ok();
+            }
+            if let Some(message) = next {
+                self.hear(message);
+            }
+            self.look();
+            self.go_on();
+        }
+    }
+
+    fn hear(&mut self, message: Message) {
+        let now = self.clock.now();
+        match message {
+            Message::Input(input) => self.rep.apply(now, input),
+            Message::Coordinator(coordinator) => {
+                self.coordinator = coordinator;
+                self.rep.apply(
+                    now,
+                    match coordinator {
+                        Some(_) => Input::CoordinatorPresent,
+                        None => Input::CoordinatorMissing,
+                    },
+                );
+            }
+            Message::Orders(orders, reply) => {
+                self.next_message += 1;
+                self.replies.insert(self.next_message, reply);
+                self.rep.apply(now, Input::Orders(self.next_message, orders, random()));
+            }
+            Message::Status(reply) => {
+                let status = RepStatus {
+                    coordinator: self.rep.has_coordinator(),
+                    load: self.rep.load().map(LoadStatus::from),
+                    evacuation: self.rep.evacuation(),
+                    self_test_failures: self.test.as_ref().map_or(0, SelfTest::failures),
+                    inconceivable: self.rep.inconceivable(),
+                };
+                let _nobody_waits = reply.try_send(status);
+            }
+            Message::Look | Message::Close => {}
+        }
+    }
+
+    /// Takes in what the executor has shown.
+    fn look(&mut self) {
+        let mut changed = self.changes.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (all, free) = (std::mem::take(&mut changed.0), changed.1);
+        drop(changed);
+        if all.is_empty() {
+            return;
+        }
+        let now = self.clock.now();
+        if let Some(test) = &mut self.test {
+            for (guid, view) in &all {
+                if guid.as_str().starts_with(self_test::PREFIX) {
+                    test.saw(now, guid, view.as_ref());
+                }
+            }
+        }
+        self.rep.apply(now, Input::Containers(all.into_iter().collect(), free));
+    }
+
+    fn go_on(&mut self) {
+        loop {
+            let now = self.clock.now();
+            self.go_on_testing(now);
+            let effects = self.rep.go_on(now);
+            if effects.is_empty() {
+                return;
+            }
+            self.write_down(&effects);
+            for effect in effects {
+                self.perform(effect);
+            }
+        }
+    }
+
+    /// First of all, with one sync for all of it.
+    fn write_down(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            if let Effect::Assign(assigned) = effect {
+                self.assignments.assign(assigned);
+            } else if let Effect::Unassign(instance) = effect {
+                self.assignments.unassign(instance);
+            }
+        }
+        if let Err(error) = self.assignments.commit() {
+            error!(%error, "what this cell was assigned cannot be written down: after a power cut it may be missing");
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Assign(_) | Effect::Unassign(_) => {}
+            Effect::Reserve(batch, wanted) => self.reserve(batch, wanted),
+            Effect::Run(guid, work) => {
+                if let Err(error) = self.executor.run(guid.clone(), work) {
+                    let now = self.clock.now();
+                    self.rep.apply(now, Input::NotRun(guid, error.to_string()));
+                }
+            }
+            Effect::Stop(guid) => {
+                if let Err(error) = self.executor.stop(guid.clone()) {
+                    debug!(container = %guid, %error, "nothing to stop");
+                }
+            }
+            Effect::Delete(guid) => self.delete(guid),
+            Effect::Answer(message, answer) => {
+                if let Some(reply) = self.replies.remove(&message) {
+                    let _nobody_waits = reply.send(answer);
+                }
+            }
+            Effect::Report(contact, report) => self.ask(contact, &report, Input::Reported),
+            Effect::Fetch(contact, asked) => self.ask(contact, &asked, Input::Fetched),
+            Effect::Sync(contact, asked) => self.sync(contact, asked),
+            Effect::PublishLoad(load) => {
+                let mesh = self.mesh.clone();
+                self.runtime.spawn(async move {
+                    if let Err(error) = mesh.publish_load(load).await {
+                        debug!(%error, "a load was not told");
+                    }
+                });
+            }
+            Effect::Inconceivable(guid, what) => {
+                warn!(container = %guid, what, "a row of the table that should not be met");
+            }
+            Effect::Note(guid, what) => info!(container = %guid, what, "rep"),
+            Effect::Evacuated => {
+                info!("the cell is evacuated");
+                if let Some(evacuated) = self.evacuated.take() {
+                    evacuated();
+                }
+            }
+        }
+    }
+
+    fn reserve(&mut self, batch: u64, wanted: Vec<Wanted>) {
+        let guids: Vec<ContainerGuid> = wanted.iter().map(|it| it.owner.container()).collect();
+        let refused = match self.executor.reserve(wanted) {
+            Ok(refused) => refused.into_iter().map(|(guid, why)| (guid, why.to_string())).collect(),
+            Err(error) => guids.into_iter().map(|guid| (guid, error.to_string())).collect(),
+        };
+        self.rep.apply(self.clock.now(), Input::Reserved(batch, refused));
+    }
+
+    fn delete(&mut self, guid: ContainerGuid) {
+        if let Err(error) = self.executor.begin_delete(guid.clone()) {
+            warn!(container = %guid, %error, "cannot be deleted now");
+            self.rep.apply(self.clock.now(), Input::NotDeleted(guid));
+        }
+    }
+
+    fn ask<R>(
+        &self,
+        contact: Contact,
+        request: &R,
+        outcome: fn(Contact, Result<R::Reply, Unanswered>) -> Input,
+    ) where
+        R: volvox_mesh::request::Request + 'static,
+        R::Reply: Send + 'static,
+    {
+        let queue = self.queue.clone();
+        let Some(coordinator) = self.coordinator else {
+            let _ended = queue.try_send(Message::Input(outcome(contact, Err(Unanswered::NotDone))));
+            return;
+        };
+        let asked = self.mesh.ask(coordinator, request, ANSWER_WITHIN);
+        self.runtime.spawn(async move {
+            let answer = asked.await.map_err(|error| unanswered(R::NAME, &error));
+            let _ended = queue.send(Message::Input(outcome(contact, answer)));
+        });
+    }
+
+    fn sync(&self, contact: Contact, asked: SyncCell) {
+        let queue = self.queue.clone();
+        let Some(coordinator) = self.coordinator else {
+            let outcome = Input::Synced(contact, Err(Unanswered::NotDone));
+            let _ended = queue.try_send(Message::Input(outcome));
+            return;
+        };
+        let mesh = self.mesh.clone();
+        self.runtime.spawn(async move {
+            let pages = all_pages(&mesh, coordinator, asked).await;
+            let pages = pages.map_err(|error| unanswered("sync-cell", &error));
+            let _ended = queue.send(Message::Input(Input::Synced(contact, pages)));
+        });
+    }
+
+    // The self-test.
+
+    fn go_on_testing(&mut self, now: Timestamp) {
+        let Some(test) = &mut self.test else { return };
+        for effect in test.go_on(now) {
+            match effect {
+                self_test::Effect::Begin(guid) => self.begin_test(&guid),
+                self_test::Effect::Delete(guid) => {
+                    if let Err(error) = self.executor.begin_delete(guid.clone()) {
+                        debug!(container = %guid, %error, "cannot be deleted now");
+                    }
+                }
+                self_test::Effect::Healthy(healthy) => {
+                    if healthy {
+                        info!("the self-test passes again: the cell is healthy");
+                    } else {
+                        error!("the self-test fails again and again: the cell gets no more work");
+                    }
+                    self.rep.apply(now, Input::Healthy(healthy));
+                }
+                self_test::Effect::Failed(reason) => warn!(reason, "the self-test failed"),
+            }
+        }
+    }
+
+    fn begin_test(&mut self, guid: &ContainerGuid) {
+        let now = self.clock.now();
+        let name = InstanceGuid::new(guid.as_str()).expect("it was made from one");
+        let work = Work::Task(Arc::new(test_definition(&self.rootfs)));
+        let wanted = Wanted { owner: Owner::Local(name), resources: work.resources() };
+        let outcome = self.executor.reserve(vec![wanted]);
+        let Some(test) = &mut self.test else { return };
+        match outcome {
+            Ok(refused) if !refused.is_empty() => return test.no_room(now),
+            Ok(_) => {}
+            Err(error) => return test.not_begun(now, error.to_string()),
+        }
+        if let Err(error) = self.executor.run(guid.clone(), work) {
+            test.not_begun(now, error.to_string());
+        }
+    }
+}
+
+/// A small program that looks at its own network.
+fn test_definition(rootfs: &str) -> TaskDefinition {
+    let script = "while read -r name rest; do case $name in eth*) exit 0;; esac; done \
+                  </proc/net/route; echo no route >&2; exit 1";
+    TaskDefinition {
+        rootfs: rootfs.to_owned(),
+        memory_mb: 32,
+        disk_mb: 16,
+        action: Some(Action::Run(Box::new(RunAction {
+            path: "/bin/sh".to_owned(),
+            args: vec!["-c".to_owned(), script.to_owned()],
+            user: "root".to_owned(),
+            ..RunAction::default()
+        }))),
+        ..TaskDefinition::default()
+    }
+}
+
+/// Whether the question may have been answered.
+fn unanswered(what: &str, error: &AskError) -> Unanswered {
+    debug!(what, %error, "the coordinator did not answer");
+    match error {
+        AskError::NoLink | AskError::TooLarge { .. } => Unanswered::NotDone,
+        AskError::Refused(Refusal::Busy | Refusal::Unsupported | Refusal::NotAllowed(_)) => {
+            Unanswered::NotDone
+        }
+        AskError::Refused(_) | AskError::Deadline | AskError::Lost(_) | AskError::BadReply(_) => {
+            Unanswered::Unknown
+        }
+    }
+}
+
+/// All pages: what we have, then what names us.
+async fn all_pages(
+    mesh: &Mesh,
+    coordinator: MemberId,
+    asked: SyncCell,
+) -> Result<Vec<SyncedCell>, AskError> {
+    let SyncCell { lrps, tasks, mut own } = asked;
+    let mut pages = Vec::new();
+    let (mut next_lrp, mut next_task) = (0, 0);
+    while next_lrp < lrps.len() || next_task < tasks.len() || own != OwnRecords::None {
+        let page = |from: usize, all: usize| from..all.min(from + SYNC_ITEMS);
+        let asked = SyncCell {
+            lrps: lrps[page(next_lrp, lrps.len())].to_vec(),
+            tasks: tasks[page(next_task, tasks.len())].to_vec(),
+            own,
+        };
+        let reply = mesh.ask(coordinator, &asked, ANSWER_WITHIN).await?;
+        let stands_still =
+            reply.answered_lrps == 0 && reply.answered_tasks == 0 && reply.more == own;
+        if stands_still {
+            return Err(AskError::BadReply("a page of a sync answers nothing".to_owned()));
+        }
+        next_lrp += reply.answered_lrps as usize;
+        next_task += reply.answered_tasks as usize;
+        own = reply.more;
+        pages.push(reply);
+    }
+    Ok(pages)
+}

@@ -1,0 +1,667 @@
+//! The rep as one value: what it hears goes into [`Rep::apply`], what follows comes out of
+//! [`Rep::go_on`], and nothing is done here.
+//!
+//! For each container it keeps what the executor last said of it and what the board is believed to
+//! have. A belief comes from a sync or from the board's own answers. Container events and the regular
+//! pass both end in `judge`, which asks the tables about the two. What holds:
+//! - At most one request is on its way for each container, so operations on one are in order.
+//! - A container that is starting or running is deleted only right after its record was read anew.
+//! - A request that failed is not repeated blindly: the record is read, and the table asked again.
+//! - An instance is written down ([`Effect::Assign`]) before it runs, and struck out when it is gone.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+mod evacuation;
+mod instances;
+mod intake;
+mod offline;
+mod reporting;
+mod syncing;
+mod tasks;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, Running};
+use volvox_protocol::cell::{CellCapacity, CellLoad};
+use volvox_protocol::container::ContainerState;
+use volvox_protocol::definition::{LrpDefinition, MetricTags, Routes};
+use volvox_protocol::digest::{Digest, Item};
+use volvox_protocol::exchange::{
+    CellOrders, CellOrdersReply, CellReport, CellReportReply, DefinitionKey, FetchDefinitions,
+    FetchedDefinitions, OrderAnswer, SyncCell, SyncedCell,
+};
+use volvox_protocol::id::{CellId, InstanceGuid, TaskGuid};
+use volvox_protocol::request::CellRequest;
+use volvox_protocol::tables::Likelihood;
+use volvox_protocol::tables::crash::CrashPolicy;
+use volvox_protocol::tables::rep_lrp::LrpView;
+use volvox_protocol::tables::rep_task::TaskView;
+use volvox_protocol::tag::ModificationTag;
+use volvox_protocol::task::TaskDefinition;
+use volvox_protocol::time::Timestamp;
+
+use self::evacuation::Evacuation;
+use self::reporting::Reports;
+use self::syncing::Syncing;
+use crate::executor::logic::{ContainerView, Wanted};
+use crate::executor::registry::{ContainerGuid, Deletion};
+use crate::executor::work::{Owner, Work};
+
+pub use self::evacuation::EvacuationStatus;
+pub use self::intake::Offer;
+
+/// A rep's own numbers.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Which cell this is.
+    pub cell_id: CellId,
+    /// Its zone.
+    pub zone: String,
+    /// What work may ask of it.
+    pub offer: Offer,
+    /// How often everything is looked at again.
+    pub pass_every: Duration,
+    /// How often, while the cell is evacuated.
+    pub evacuate_every: Duration,
+    /// How long an evacuation may take.
+    pub evacuation_timeout: Duration,
+    /// How long there must be no coordinator before the cell restarts by itself what crashed.
+    pub alone_after: Duration,
+    /// How patient it is then.
+    pub crash_policy: CrashPolicy,
+}
+
+impl Settings {
+    /// The usual numbers.
+    pub fn new(cell_id: CellId, zone: &str) -> Self {
+        Settings {
+            cell_id,
+            zone: zone.to_owned(),
+            offer: Offer::default(),
+            pass_every: Duration::from_secs(30),
+            evacuate_every: Duration::from_secs(1),
+            evacuation_timeout: Duration::from_secs(600),
+            alone_after: Duration::from_secs(2),
+            crash_policy: CrashPolicy::default(),
+        }
+    }
+}
+
+/// What is heard.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// These containers are otherwise than they were, or gone; so much room is left.
+    Containers(Vec<(ContainerGuid, Option<ContainerView>)>, CellCapacity),
+    /// What the cell was assigned before it started, and may have to start again.
+    Assigned(Vec<Assigned>),
+    /// A coordinator orders. The number names the message in the answer; the seed makes new names.
+    Orders(u64, CellOrders, u64),
+    /// Room was set aside for all of a batch but these.
+    Reserved(u64, Vec<(ContainerGuid, String)>),
+    /// The executor would not run it, for this reason.
+    NotRun(ContainerGuid, String),
+    /// The executor had no time to delete it.
+    NotDeleted(ContainerGuid),
+    /// A coordinator can be asked: the first, another one, or the same in a new life.
+    CoordinatorPresent,
+    /// None can.
+    CoordinatorMissing,
+    /// The answer to a report of that contact; none: it is not known what became of it.
+    Reported(Contact, Result<CellReportReply, Unanswered>),
+    /// The answer to a fetch.
+    Fetched(Contact, Result<FetchedDefinitions, Unanswered>),
+    /// All pages of a sync.
+    Synced(Contact, Result<Vec<SyncedCell>, Unanswered>),
+    /// Hand the work over to others.
+    Evacuate,
+    /// Whether the self-test passes.
+    Healthy(bool),
+    /// Time has passed.
+    Wake,
+}
+
+/// Which contact with a coordinator a question belongs to. When another one begins, the answers of the
+/// last are of no interest: what it has become of is read anew.
+pub type Contact = u64;
+
+/// Why a question has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unanswered {
+    /// Nothing was done: the coordinator is busy, or there is no link.
+    NotDone,
+    /// It may have been done.
+    Unknown,
+}
+
+/// What the driver has to do, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Write this down, before anything that follows is done.
+    Assign(Assigned),
+    /// Strike it out.
+    Unassign(InstanceGuid),
+    /// Set room aside; then say [`Input::Reserved`] with this number.
+    Reserve(u64, Vec<Wanted>),
+    /// Make a container of a reservation.
+    Run(ContainerGuid, Work),
+    /// Stop it, gracefully.
+    Stop(ContainerGuid),
+    /// Delete it, in whatever state it is. That it is gone is said as [`Input::Containers`].
+    Delete(ContainerGuid),
+    /// Answer these orders.
+    Answer(u64, CellOrdersReply),
+    /// Report to the coordinator; then say [`Input::Reported`].
+    Report(Contact, CellReport),
+    /// Fetch definitions; then say [`Input::Fetched`].
+    Fetch(Contact, FetchDefinitions),
+    /// Ask for records, page by page; then say [`Input::Synced`].
+    Sync(Contact, SyncCell),
+    /// Tell everybody.
+    PublishLoad(CellLoad),
+    /// The tables met a row that nothing we know of leads to.
+    Inconceivable(ContainerGuid, String),
+    /// Something that a person should know: a request that the board refused, work that cannot run.
+    Note(ContainerGuid, String),
+    /// The cell is empty, or its time is over: the agent may end.
+    Evacuated,
+}
+
+/// An instance that this cell was given, with all that it takes to start it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assigned {
+    /// Which.
+    pub key: LrpKey,
+    /// Its container.
+    pub instance: InstanceGuid,
+    /// How to run it.
+    pub definition: Arc<KnownDefinition>,
+}
+
+/// A definition, and what is around it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownDefinition {
+    /// The version of the record that this is from.
+    pub modification_tag: ModificationTag,
+    /// How to run it.
+    pub definition: Arc<LrpDefinition>,
+    /// The tags of its metrics.
+    pub metric_tags: MetricTags,
+    /// Its routes.
+    pub routes: Routes,
+}
+
+/// What the board is believed to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Belief {
+    /// Nothing is known: a sync will tell.
+    Unknown,
+    /// Of an instance; and what it has of it, if it runs here.
+    Lrp(LrpView, Option<Arc<Running>>),
+    /// Of a task.
+    Task(TaskView),
+}
+
+/// What is under way for a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Busy {
+    /// Nothing.
+    No,
+    /// The executor is setting room aside.
+    Reserving,
+    /// A request is queued or on its way.
+    Asking,
+    /// Its record is to be read, or is being read.
+    Reading,
+    /// Its definition is being fetched.
+    Fetching,
+    /// The executor is deleting it.
+    Deleting,
+}
+
+/// One container, and what the board has of it.
+#[derive(Debug, Clone)]
+struct Entry {
+    owner: Owner,
+    /// None: it is gone, or it was assigned and is not made again.
+    container: Option<ContainerView>,
+    belief: Belief,
+    busy: Busy,
+    /// Raised whenever the board has answered: a sync that began before tells less than that.
+    version: u64,
+    /// Refusals in a row. After the second, only the regular pass tries again.
+    refusals: u32,
+    not_before: Timestamp,
+    /// It was told to stop before there was anything to stop.
+    stop: bool,
+    /// What is kept of it is on the disk.
+    assigned: bool,
+    alone: offline::Alone,
+}
+
+impl Entry {
+    fn new(owner: Owner, belief: Belief) -> Self {
+        Entry {
+            owner,
+            container: None,
+            belief,
+            busy: Busy::No,
+            version: 0,
+            refusals: 0,
+            not_before: Timestamp::ZERO,
+            stop: false,
+            assigned: false,
+            alone: offline::Alone::default(),
+        }
+    }
+
+    fn is_local(&self) -> bool {
+        matches!(self.owner, Owner::Local(_))
+    }
+
+    fn state(&self) -> Option<ContainerState> {
+        self.container.as_ref().map(|it| it.container.state)
+    }
+
+    fn item(&self) -> Option<Item> {
+        let state = self.state()?;
+        match &self.owner {
+            Owner::Lrp { instance, .. } => Item::of_container(instance, state),
+            Owner::Task { guid, .. } => Item::of_task_container(guid, state),
+            Owner::Local(_) => None,
+        }
+    }
+}
+
+/// Whether the record was read just now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// Yes, so that a live container may be deleted.
+    Fresh,
+    /// No: it is what we believe.
+    Believed,
+}
+
+/// All of a rep.
+#[derive(Debug)]
+pub struct Rep {
+    settings: Settings,
+    entries: BTreeMap<ContainerGuid, Entry>,
+    definitions: BTreeMap<DefinitionKey, Arc<KnownDefinition>>,
+    tasks: BTreeMap<TaskGuid, Arc<TaskDefinition>>,
+    free: CellCapacity,
+    digest: Digest,
+    last_batch: u64,
+    healthy: bool,
+    published: Option<CellLoad>,
+    load_version: u64,
+    /// Whether a coordinator can be asked, and since when that is so.
+    coordinator: Option<()>,
+    since: Timestamp,
+    contact: Contact,
+    /// Whether the cell has noticed that it must look after itself.
+    knows_alone: bool,
+    reports: Reports,
+    syncing: Syncing,
+    fetch: VecDeque<Fetch>,
+    fetching: bool,
+    orders: BTreeMap<u64, Vec<Option<OrderAnswer>>>,
+    reserving: BTreeMap<u64, intake::Batch>,
+    next_batch: u64,
+    evacuation: Option<Evacuation>,
+    next_pass: Timestamp,
+    effects: Vec<Effect>,
+    inconceivable: u64,
+}
+
+/// Something whose definition is missing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Fetch {
+    Lrp(DefinitionKey),
+    Task(TaskGuid),
+}
+
+impl Rep {
+    /// A rep that has heard of nothing. Its loads are numbered from `load_version` on: a later life
+    /// must begin with a higher one.
+    pub fn new(now: Timestamp, settings: Settings, load_version: u64) -> Self {
+        Rep {
+            next_pass: now + settings.pass_every,
+            settings,
+            entries: BTreeMap::new(),
+            definitions: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            free: CellCapacity::default(),
+            digest: Digest::default(),
+            last_batch: 0,
+            healthy: true,
+            published: None,
+            load_version,
+            coordinator: None,
+            since: now,
+            contact: 0,
+            knows_alone: false,
+            reports: Reports::default(),
+            syncing: Syncing::default(),
+            fetch: VecDeque::new(),
+            fetching: false,
+            orders: BTreeMap::new(),
+            reserving: BTreeMap::new(),
+            next_batch: 0,
+            evacuation: None,
+            effects: Vec::new(),
+            inconceivable: 0,
+        }
+    }
+
+    /// Takes one input in. What follows from it comes out of [`Rep::go_on`].
+    pub fn apply(&mut self, now: Timestamp, input: Input) {
+        match input {
+            Input::Containers(changed, free) => self.saw(now, changed, free),
+            Input::Assigned(all) => self.assigned(all),
+            Input::Orders(message, orders, seed) => self.ordered(now, message, orders, seed),
+            Input::Reserved(batch, refused) => self.reserved(now, batch, &refused),
+            Input::NotRun(guid, reason) => self.not_run(guid, &reason),
+            Input::NotDeleted(guid) => self.not_deleted(now, &guid),
+            Input::CoordinatorPresent => self.met(now),
+            Input::CoordinatorMissing => self.lost(now),
+            Input::Reported(of, outcome) if of == self.contact => self.reported(now, outcome),
+            Input::Fetched(of, outcome) if of == self.contact => self.fetched(now, outcome),
+            Input::Synced(of, outcome) if of == self.contact => self.synced(now, outcome),
+            Input::Reported(..) | Input::Fetched(..) | Input::Synced(..) => {}
+            Input::Evacuate => self.evacuate(now),
+            Input::Healthy(healthy) => self.healthy = healthy,
+            Input::Wake => {}
+        }
+    }
+
+    /// What follows from all that was taken in: to be called after each batch of inputs.
+    pub fn go_on(&mut self, now: Timestamp) -> Vec<Effect> {
+        if now >= self.next_pass {
+            self.pass(now);
+        }
+        self.poll_evacuees(now);
+        self.look_after_the_lone(now);
+        self.report(now);
+        self.begin_sync(now);
+        self.begin_fetch();
+        self.publish();
+        self.end_evacuation(now);
+        std::mem::take(&mut self.effects)
+    }
+
+    /// When to call [`Rep::go_on`] next, if nothing is heard.
+    pub fn next_wake(&self) -> Timestamp {
+        let asks = [self.reports.due(), self.syncing.due()];
+        let asks = asks.into_iter().flatten().filter(|_| self.coordinator.is_some());
+        let own = [self.evacuation_due(), self.alone_due()].into_iter().flatten();
+        asks.chain(own).fold(self.next_pass, Timestamp::min)
+    }
+
+    /// How an evacuation is getting on, if there is one.
+    pub fn evacuation(&self) -> Option<EvacuationStatus> {
+        self.evacuation_status()
+    }
+
+    /// Whether a coordinator can be asked.
+    pub fn has_coordinator(&self) -> bool {
+        self.coordinator.is_some()
+    }
+
+    /// How often the tables met a row that should not be.
+    pub fn inconceivable(&self) -> u64 {
+        self.inconceivable
+    }
+
+    /// What it last told everybody.
+    pub fn load(&self) -> Option<&CellLoad> {
+        self.published.as_ref()
+    }
+
+    /// Looks at everything again: what failed is tried once more.
+    fn pass(&mut self, now: Timestamp) {
+        self.next_pass = now + self.settings.pass_every;
+        let all: Vec<ContainerGuid> = self.entries.keys().cloned().collect();
+        for guid in all {
+            if let Some(entry) = self.entries.get_mut(&guid) {
+                entry.refusals = 0;
+                entry.not_before = Timestamp::ZERO;
+            }
+            self.judge(now, &guid, Look::Believed);
+        }
+    }
+
+    fn judge_all(&mut self, now: Timestamp) {
+        let all: Vec<ContainerGuid> = self.entries.keys().cloned().collect();
+        for guid in all {
+            self.judge(now, &guid, Look::Believed);
+        }
+    }
+
+    /// The one place from which the tables are asked.
+    fn judge(&mut self, now: Timestamp, guid: &ContainerGuid, look: Look) {
+        let Some(entry) = self.entries.get(guid) else { return };
+        if entry.busy != Busy::No || now < entry.not_before {
+            return;
+        }
+        let gone = entry.container.is_none();
+        match entry.owner {
+            Owner::Lrp { .. } if self.evacuation.is_some() && !gone => {
+                self.judge_evacuee(now, guid)
+            }
+            Owner::Lrp { .. } => self.judge_lrp(guid, look),
+            Owner::Task { .. } => self.judge_task(guid, look),
+            Owner::Local(_) => {}
+        }
+    }
+
+    /// What the executor says.
+    fn saw(
+        &mut self,
+        now: Timestamp,
+        changed: Vec<(ContainerGuid, Option<ContainerView>)>,
+        free: CellCapacity,
+    ) {
+        self.free = free;
+        for (guid, view) in changed {
+            match view {
+                Some(view) => self.saw_one(now, guid, view),
+                None => self.saw_gone(now, &guid),
+            }
+        }
+    }
+
+    fn saw_one(&mut self, now: Timestamp, guid: ContainerGuid, view: ContainerView) {
+        let owner = view.owner.clone();
+        let entry =
+            self.entries.entry(guid.clone()).or_insert_with(|| Entry::new(owner, Belief::Unknown));
+        self.digest.take(entry.item());
+        let was_deleting =
+            entry.container.as_ref().is_some_and(|it| it.container.deletion == Deletion::Underway);
+        if was_deleting && view.container.deletion == Deletion::NotAsked {
+            // It could not be taken away: the next pass asks again.
+            entry.busy = Busy::No;
+            entry.not_before = now + self.settings.pass_every;
+        }
+        if entry.busy == Busy::Reserving {
+            entry.busy = Busy::No;
+        }
+        entry.note_running(&view);
+        entry.container = Some(view);
+        self.digest.put(entry.item());
+        if entry.alone.is_restarting() && entry.state() == Some(ContainerState::Reserved) {
+            return self.run_again(&guid);
+        }
+        if entry.belief == Belief::Unknown && !matches!(entry.owner, Owner::Local(_)) {
+            self.syncing.want_full();
+        }
+        self.judge(now, &guid, Look::Believed);
+    }
+
+    fn saw_gone(&mut self, now: Timestamp, guid: &ContainerGuid) {
+        let Some(entry) = self.entries.get_mut(guid) else { return };
+        self.digest.take(entry.item());
+        entry.container = None;
+        if matches!(entry.busy, Busy::Deleting | Busy::Fetching | Busy::Reserving) {
+            entry.busy = Busy::No;
+        }
+        entry.not_before = Timestamp::ZERO;
+        if entry.alone.is_restarting() {
+            return self.make_again(guid);
+        }
+        self.judge(now, guid, Look::Believed);
+        self.forget_if_over(guid);
+    }
+
+    /// An entry without a container goes when the board has nothing of it either.
+    fn forget_if_over(&mut self, guid: &ContainerGuid) {
+        let Some(entry) = self.entries.get(guid) else { return };
+        if entry.container.is_some() || entry.busy != Busy::No {
+            return;
+        }
+        if let Some(entry) = self.entries.remove(guid) {
+            match entry.owner {
+                Owner::Lrp { instance, key } => {
+                    if entry.assigned {
+                        self.effects.push(Effect::Unassign(instance));
+                    }
+                    self.forget_definition(&definition_of(&key));
+                }
+                Owner::Task { guid, .. } => drop(self.tasks.remove(&guid)),
+                Owner::Local(_) => {}
+            }
+        }
+    }
+
+    fn forget_definition(&mut self, key: &DefinitionKey) {
+        let used = self.entries.values().any(|entry| match &entry.owner {
+            Owner::Lrp { key: of, .. } => definition_of(of) == *key,
+            Owner::Task { .. } | Owner::Local(_) => false,
+        });
+        if !used {
+            self.definitions.remove(key);
+        }
+    }
+
+    fn delete(&mut self, guid: &ContainerGuid) {
+        if let Some(entry) = self.entries.get_mut(guid) {
+            entry.busy = Busy::Deleting;
+            self.effects.push(Effect::Delete(guid.clone()));
+        }
+    }
+
+    fn not_deleted(&mut self, now: Timestamp, guid: &ContainerGuid) {
+        if let Some(entry) = self.entries.get_mut(guid)
+            && entry.busy == Busy::Deleting
+        {
+            entry.busy = Busy::No;
+            entry.not_before = now + self.settings.pass_every;
+        }
+    }
+
+    fn on(&self, instance: &InstanceGuid) -> InstanceKey {
+        InstanceKey { instance_guid: instance.clone(), cell_id: self.settings.cell_id.clone() }
+    }
+
+    fn surprised(&mut self, guid: &ContainerGuid, likelihood: Likelihood, what: String) {
+        if likelihood == Likelihood::Inconceivable {
+            self.inconceivable += 1;
+            self.effects.push(Effect::Inconceivable(guid.clone(), what));
+        }
+    }
+
+    fn ask(&mut self, guid: &ContainerGuid, request: CellRequest) {
+        if let Some(entry) = self.entries.get_mut(guid) {
+            entry.busy = Busy::Asking;
+            self.reports.queue(Some(guid.clone()), request);
+        }
+    }
+
+    /// Reads the record anew, and judges again.
+    fn read(&mut self, guid: &ContainerGuid) {
+        if let Some(entry) = self.entries.get_mut(guid) {
+            entry.busy = Busy::Reading;
+            self.syncing.want(guid.clone());
+        }
+    }
+
+    fn met(&mut self, now: Timestamp) {
+        self.begin_contact(now);
+        self.coordinator = Some(());
+        self.syncing.want_full();
+    }
+
+    fn lost(&mut self, now: Timestamp) {
+        self.begin_contact(now);
+        self.coordinator = None;
+    }
+
+    /// Whatever was asked or was to be asked is decided anew, after a sync with the next coordinator.
+    fn begin_contact(&mut self, now: Timestamp) {
+        self.contact += 1;
+        self.since = now;
+        self.knows_alone = false;
+        self.reports.clear();
+        self.syncing.clear();
+        self.fetch.clear();
+        self.fetching = false;
+        let mut idle = Vec::new();
+        for (guid, entry) in &mut self.entries {
+            if matches!(entry.busy, Busy::Asking | Busy::Reading | Busy::Fetching) {
+                entry.busy = Busy::No;
+                entry.version += 1;
+                idle.push(guid.clone());
+            }
+        }
+        for guid in idle {
+            self.forget_if_over_and_unknown(&guid);
+        }
+    }
+
+    /// What had no container any more and was only to be struck out on the board: the next sync finds
+    /// the record, if there still is one.
+    fn forget_if_over_and_unknown(&mut self, guid: &ContainerGuid) {
+        let waits = self.entries.get(guid).is_some_and(|it| it.assigned && !it.stop);
+        if !waits {
+            self.forget_if_over(guid);
+        }
+    }
+
+    fn publish(&mut self) {
+        let starting = self.entries.values().filter(|entry| {
+            matches!(
+                entry.state(),
+                Some(
+                    ContainerState::Reserved
+                        | ContainerState::Initializing
+                        | ContainerState::Created
+                )
+            )
+        });
+        let load = CellLoad {
+            cell_id: self.settings.cell_id.clone(),
+            version: self.load_version,
+            free: self.free,
+            starting_containers: u32::try_from(starting.count()).unwrap_or(u32::MAX),
+            evacuating: self.evacuation.is_some(),
+            healthy: self.healthy,
+            last_batch: self.last_batch,
+            digest: self.digest.number(),
+        };
+        if self.published.as_ref() != Some(&load) {
+            self.load_version += 1;
+            let load = CellLoad { version: self.load_version, ..load };
+            self.published = Some(load.clone());
+            self.effects.push(Effect::PublishLoad(load));
+        }
+    }
+}
+
+/// The definition that an instance is of.
+pub fn definition_of(key: &LrpKey) -> DefinitionKey {
+    DefinitionKey {
+        process_guid: key.process_guid.clone(),
+        definition_id: key.definition_id.clone().unwrap_or_else(|| (&key.process_guid).into()),
+    }
+}

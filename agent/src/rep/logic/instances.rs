@@ -1,0 +1,204 @@
+//! Instances: what the table says to a container and its record, and what is asked of the board.
+
+use std::sync::Arc;
+
+use volvox_protocol::actual_lrp::{LrpKey, Running};
+use volvox_protocol::id::InstanceGuid;
+use volvox_protocol::request::CellRequest;
+use volvox_protocol::tables::rep_lrp::{ContainerView, LrpAction, LrpView, rep_lrp};
+use volvox_protocol::time::Timestamp;
+
+use super::{Assigned, Belief, Busy, Effect, Entry, Fetch, Look, Rep, definition_of};
+use crate::executor::registry::ContainerGuid;
+use crate::executor::work::{Owner, Work};
+use crate::rep::facts;
+use crate::rep::view;
+
+/// What an exit says that left no reason: the board wants one.
+const NO_REASON: &str = "the process ended";
+
+impl Rep {
+    pub(super) fn judge_lrp(&mut self, guid: &ContainerGuid, look: Look) {
+        let Some(entry) = self.entries.get(guid) else { return };
+        let Owner::Lrp { key, instance } = &entry.owner else { return };
+        if entry.alone.is_restarting() || self.coordinator.is_none() {
+            return;
+        }
+        let Belief::Lrp(lrp, reported) = &entry.belief else { return };
+        let container = view::of_container(entry.container.as_ref().map(|it| &it.container));
+        let (lrp, reported) = (*lrp, reported.clone());
+        let (key, instance) = (key.clone(), instance.clone());
+        let (action, likelihood) = rep_lrp(container, lrp);
+        self.surprised(guid, likelihood, format!("{container:?} × {lrp:?}: {action:?}"));
+        let on = self.on(&instance);
+        match action {
+            LrpAction::Nothing => self.bring_up_to_date(guid, key, &instance, reported.as_deref()),
+            LrpAction::Delete => match container {
+                ContainerView::Starting | ContainerView::Running if look == Look::Believed => {
+                    self.read(guid);
+                }
+                ContainerView::Absent => {}
+                ContainerView::Reserved
+                | ContainerView::Starting
+                | ContainerView::Running
+                | ContainerView::Crashed
+                | ContainerView::Shutdown => self.delete(guid),
+            },
+            LrpAction::ClaimThenRun | LrpAction::Claim => {
+                self.ask(guid, CellRequest::ClaimLrp(key, on));
+            }
+            LrpAction::Run => self.run_lrp(guid, &key, &instance),
+            LrpAction::Start => {
+                if let Some(running) = self.facts(guid) {
+                    self.ask(guid, CellRequest::StartLrp(key, on, running));
+                }
+            }
+            LrpAction::CrashThenDelete => {
+                let reason = self.crash_reason(guid);
+                self.ask(guid, CellRequest::CrashLrp(key, on, reason));
+            }
+            LrpAction::RemoveThenDelete | LrpAction::Remove => {
+                self.ask(guid, CellRequest::RemoveLrp(key, on));
+            }
+        }
+    }
+
+    /// The board knows that it runs. It also has to know how it is reached now, and its tags.
+    fn bring_up_to_date(
+        &mut self,
+        guid: &ContainerGuid,
+        key: LrpKey,
+        instance: &InstanceGuid,
+        reported: Option<&Running>,
+    ) {
+        let (Some(reported), Some(now)) = (reported, self.facts(guid)) else { return };
+        if *reported != *now {
+            self.ask(guid, CellRequest::StartLrp(key, self.on(instance), now));
+        }
+    }
+
+    /// What is told of an instance that runs; nothing of one that does not.
+    pub(super) fn facts(&self, guid: &ContainerGuid) -> Option<Arc<Running>> {
+        let entry = self.entries.get(guid)?;
+        let Owner::Lrp { key, instance } = &entry.owner else { return None };
+        let container = entry.container.as_ref()?;
+        if container.container.state != volvox_protocol::container::ContainerState::Running {
+            return None;
+        }
+        let known = self.definitions.get(&definition_of(key));
+        let wishes = known.map(|it| (&it.metric_tags, &it.routes));
+        let network = container.network.as_ref()?;
+        let routable = container.container.routable;
+        let zone = &self.settings.zone;
+        Some(Arc::new(facts::running(key, instance, network, routable, zone, wishes)))
+    }
+
+    pub(super) fn crash_reason(&self, guid: &ContainerGuid) -> Box<str> {
+        let container = self.entries.get(guid).and_then(|it| it.container.as_ref());
+        let reason = container.map_or("", |it| it.container.result.failure_reason.as_str());
+        if reason.is_empty() { NO_REASON.into() } else { cut(reason).into() }
+    }
+
+    /// Makes a container of a reservation: written down first.
+    pub(super) fn run_lrp(&mut self, guid: &ContainerGuid, key: &LrpKey, instance: &InstanceGuid) {
+        let of = definition_of(key);
+        let Some(known) = self.definitions.get(&of).cloned() else {
+            self.fetch.push_back(Fetch::Lrp(of));
+            if let Some(entry) = self.entries.get_mut(guid) {
+                entry.busy = Busy::Fetching;
+            }
+            return;
+        };
+        let work = Work::Lrp(Arc::clone(&known.definition));
+        if let Err(problem) = work.validate() {
+            return self.cannot_run(guid, &problem);
+        }
+        let Some(entry) = self.entries.get_mut(guid) else { return };
+        entry.assigned = true;
+        let (key, instance) = (key.clone(), instance.clone());
+        self.effects.push(Effect::Assign(Assigned { key, instance, definition: known }));
+        self.effects.push(Effect::Run(guid.clone(), work));
+    }
+
+    /// A definition that cannot be run here is a crash: the board's patience with crashes applies.
+    pub(super) fn cannot_run(&mut self, guid: &ContainerGuid, problem: &str) {
+        let Some(entry) = self.entries.get(guid) else { return };
+        let Owner::Lrp { key, instance } = &entry.owner else { return };
+        let reason = format!("this cell cannot run its definition: {}", cut(problem));
+        let (key, on) = (key.clone(), self.on(instance));
+        self.effects.push(Effect::Note(guid.clone(), reason.clone()));
+        self.ask(guid, CellRequest::CrashLrp(key, on, reason.into()));
+    }
+
+    /// The executor would not: the reservation goes, and the table does the rest.
+    pub(super) fn not_run(&mut self, guid: ContainerGuid, reason: &str) {
+        self.effects.push(Effect::Note(guid.clone(), format!("cannot be run: {reason}")));
+        let Some(entry) = self.entries.get_mut(&guid) else { return };
+        entry.alone.give_up();
+        if entry.container.is_some() {
+            self.delete(&guid);
+        }
+    }
+
+    /// Told to stop. The end of the container tells the rest.
+    pub(super) fn stop(&mut self, now: Timestamp, guid: &ContainerGuid) {
+        let Some(entry) = self.entries.get_mut(guid) else { return };
+        entry.stop = true;
+        if entry.assigned
+            && let Owner::Lrp { instance, .. } = &entry.owner
+        {
+            // So that it does not come back after a power cut.
+            entry.assigned = false;
+            self.effects.push(Effect::Unassign(instance.clone()));
+        }
+        if entry.container.is_some() {
+            self.effects.push(Effect::Stop(guid.clone()));
+        } else {
+            self.judge(now, guid, Look::Believed);
+        }
+    }
+
+    /// What the board answered to a request about an instance.
+    pub(super) fn lrp_answered(&mut self, guid: &ContainerGuid, request: &CellRequest) {
+        let Some(entry) = self.entries.get_mut(guid) else { return };
+        use volvox_protocol::tables::Whose::Ours;
+        entry.belief = match request {
+            CellRequest::ClaimLrp(..) => Belief::Lrp(LrpView::Claimed(Ours), None),
+            CellRequest::StartLrp(_, _, running) => {
+                Belief::Lrp(LrpView::Running(Ours), Some(Arc::clone(running)))
+            }
+            // Perhaps it waits for an auction instead: either way it is not ours, and not to be claimed.
+            CellRequest::CrashLrp(..) => Belief::Lrp(LrpView::Crashed, None),
+            CellRequest::RemoveLrp(..) => Belief::Lrp(LrpView::Missing, None),
+            CellRequest::EvacuateClaimed(..)
+            | CellRequest::EvacuateRunning(..)
+            | CellRequest::EvacuateCrashed(..)
+            | CellRequest::EvacuateStopped(..)
+            | CellRequest::RemoveEvacuating(..)
+            | CellRequest::StartTask(..)
+            | CellRequest::CompleteTask(..)
+            | CellRequest::RejectTask(..) => return,
+        };
+    }
+
+    /// What was assigned before this life. Its containers may have survived; the executor says.
+    pub(super) fn assigned(&mut self, all: Vec<Assigned>) {
+        for Assigned { key, instance, definition } in all {
+            self.definitions.insert(definition_of(&key), definition);
+            let owner = Owner::Lrp { key, instance };
+            let entry = self.entries.entry(owner.container());
+            let entry = entry.or_insert_with(|| Entry::new(owner, Belief::Unknown));
+            entry.assigned = true;
+        }
+    }
+}
+
+/// A reason that fits into a request.
+pub(super) fn cut(reason: &str) -> &str {
+    let limit = volvox_protocol::limits::REASON_BYTES;
+    if reason.len() <= limit {
+        return reason;
+    }
+    let end = (0..=limit).rev().find(|at| reason.is_char_boundary(*at)).unwrap_or(0);
+    &reason[..end]
+}

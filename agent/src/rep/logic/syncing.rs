@@ -1,0 +1,264 @@
+//! Syncs: what the board has of this cell, read when the two may differ. Of one container, before it
+//! is deleted alive; of all, after each new contact with a coordinator and when it says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use volvox_protocol::actual_lrp::{LrpKey, Presence};
+use volvox_protocol::exchange::{
+    HeldLrp, HeldTask, LrpRecord, OwnRecords, SyncCell, SyncedCell, TaskRecord,
+};
+use volvox_protocol::request::{CellRequest, TaskOutcome};
+use volvox_protocol::task::TaskState;
+use volvox_protocol::time::Timestamp;
+
+use super::{Belief, Busy, Fetch, Look, Rep, Unanswered, definition_of};
+use crate::executor::registry::ContainerGuid;
+use crate::executor::work::Owner;
+use crate::rep::view;
+
+/// How long to wait after a sync that failed.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// What is to be read, and what is being read.
+#[derive(Debug, Default)]
+pub(super) struct Syncing {
+    full: bool,
+    wanted: BTreeSet<ContainerGuid>,
+    under_way: Option<UnderWay>,
+    not_before: Timestamp,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    full: bool,
+    /// The version that each container had when it was asked for.
+    versions: BTreeMap<ContainerGuid, u64>,
+}
+
+impl Syncing {
+    pub(super) fn want_full(&mut self) {
+        self.full = true;
+    }
+
+    pub(super) fn want(&mut self, guid: ContainerGuid) {
+        self.wanted.insert(guid);
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Syncing::default();
+    }
+
+    pub(super) fn due(&self) -> Option<Timestamp> {
+        let waits = self.under_way.is_none() && (self.full || !self.wanted.is_empty());
+        waits.then_some(self.not_before)
+    }
+}
+
+impl Rep {
+    pub(super) fn begin_sync(&mut self, now: Timestamp) {
+        let can = self.coordinator.is_some() && self.syncing.due().is_some_and(|due| due <= now);
+        if !can {
+            return;
+        }
+        let full = std::mem::take(&mut self.syncing.full);
+        let wanted = std::mem::take(&mut self.syncing.wanted);
+        let own = if full { OwnRecords::After(0) } else { OwnRecords::None };
+        let mut asked = SyncCell { lrps: Vec::new(), tasks: Vec::new(), own };
+        let mut versions = BTreeMap::new();
+        for (guid, entry) in &self.entries {
+            let Some(state) = entry.state().filter(|_| full || wanted.contains(guid)) else {
+                continue;
+            };
+            match &entry.owner {
+                Owner::Lrp { key, instance } => {
+                    let of = definition_of(key);
+                    asked.lrps.push(HeldLrp {
+                        process_guid: of.process_guid,
+                        definition_id: of.definition_id,
+                        index: key.index,
+                        instance_guid: instance.clone(),
+                        state,
+                    });
+                }
+                Owner::Task { guid, .. } => {
+                    asked.tasks.push(HeldTask { task_guid: guid.clone(), state });
+                }
+                Owner::Local(_) => continue,
+            }
+            versions.insert(guid.clone(), entry.version);
+        }
+        // What is gone meanwhile needs no reading.
+        for guid in wanted {
+            if !versions.contains_key(&guid)
+                && let Some(entry) = self.entries.get_mut(&guid)
+            {
+                entry.busy = Busy::No;
+                self.forget_if_over(&guid);
+            }
+        }
+        self.syncing.under_way = Some(UnderWay { full, versions });
+        self.effects.push(super::Effect::Sync(self.contact, asked));
+    }
+
+    pub(super) fn synced(&mut self, now: Timestamp, outcome: Result<Vec<SyncedCell>, Unanswered>) {
+        let Some(asked) = self.syncing.under_way.take() else { return };
+        let Ok(pages) = outcome else {
+            self.syncing.not_before = now + AGAIN;
+            self.syncing.full |= asked.full;
+            for guid in asked.versions.into_keys() {
+                if self.entries.get(&guid).is_some_and(|it| it.busy == Busy::Reading) {
+                    self.syncing.wanted.insert(guid);
+                }
+            }
+            return;
+        };
+        let records = Records::of(&pages);
+        for (guid, version) in &asked.versions {
+            let look = self.believe_record(guid, *version, &records);
+            self.judge(now, guid, look);
+            self.stop_if_told(now, guid, &records);
+        }
+        if asked.full {
+            self.settle_missing(&asked.versions, &pages);
+            self.forget_unmade(now);
+            self.fetch_changed(&pages);
+        }
+    }
+
+    fn believe_record(
+        &mut self,
+        guid: &ContainerGuid,
+        version: u64,
+        records: &Records<'_>,
+    ) -> Look {
+        let cell = self.settings.cell_id.clone();
+        let Some(entry) = self.entries.get_mut(guid) else { return Look::Believed };
+        if entry.busy == Busy::Reading {
+            entry.busy = Busy::No;
+        }
+        if entry.version != version || entry.busy == Busy::Asking {
+            // The board has answered meanwhile, or is about to: that is later than what was read.
+            return Look::Believed;
+        }
+        entry.belief = match &entry.owner {
+            Owner::Lrp { key, instance } => {
+                let own = volvox_protocol::actual_lrp::InstanceKey {
+                    instance_guid: instance.clone(),
+                    cell_id: cell,
+                };
+                let record = view::judged_by(records.at(key).into_iter(), &own);
+                let reported = record.and_then(|it| it.reported.clone());
+                Belief::Lrp(view::of_record(record, &own), reported)
+            }
+            Owner::Task { guid: task, .. } => {
+                Belief::Task(view::of_task(records.tasks.get(task.as_str()).copied(), &cell))
+            }
+            Owner::Local(_) => return Look::Believed,
+        };
+        Look::Fresh
+    }
+
+    /// An order to stop may have been lost.
+    fn stop_if_told(&mut self, now: Timestamp, guid: &ContainerGuid, records: &Records<'_>) {
+        let Some(entry) = self.entries.get(guid) else { return };
+        let Owner::Lrp { key, instance } = &entry.owner else { return };
+        let own = self.on(instance);
+        let told = records.at(key).iter().any(|it| it.stopping && view::held_by(it) == Some(&own));
+        if told && !entry.stop {
+            self.stop(now, guid);
+        }
+    }
+
+    /// Records that name this cell, and no container of ours.
+    fn settle_missing(&mut self, asked: &BTreeMap<ContainerGuid, u64>, pages: &[SyncedCell]) {
+        let cell = self.settings.cell_id.clone();
+        let has = |rep: &Rep, guid: &ContainerGuid| {
+            asked.contains_key(guid)
+                || rep.entries.get(guid).is_some_and(|it| {
+                    it.container.is_some() || it.busy != Busy::No || it.alone.is_restarting()
+                })
+        };
+        for record in pages.iter().flat_map(|it| &it.lrps) {
+            let Some(on) = view::held_by(record).filter(|on| on.cell_id == cell) else { continue };
+            if has(self, &ContainerGuid::from(on.instance_guid.clone())) {
+                continue;
+            }
+            let key = LrpKey {
+                process_guid: record.process_guid.clone(),
+                index: record.index,
+                domain: record.domain.clone(),
+                definition_id: Some(record.definition_id.clone()),
+            };
+            let request = match record.presence {
+                Presence::Evacuating => CellRequest::RemoveEvacuating(key, on.clone()),
+                Presence::Ordinary | Presence::Suspect => CellRequest::RemoveLrp(key, on.clone()),
+            };
+            self.reports.queue(None, request);
+        }
+        for task in pages.iter().flat_map(|it| &it.tasks) {
+            let ours = task.state == TaskState::Running && task.cell_id.as_ref() == Some(&cell);
+            if ours && !has(self, &ContainerGuid::from(&task.task_guid)) {
+                let lost = TaskOutcome::failed_because("task container does not exist");
+                let request = CellRequest::CompleteTask(task.task_guid.clone(), cell.clone(), lost);
+                self.reports.queue(None, request);
+            }
+        }
+    }
+
+    /// The coordinator is there: what was assigned and has no container is its business now.
+    fn forget_unmade(&mut self, now: Timestamp) {
+        if self.is_alone(now) {
+            return;
+        }
+        let unmade: Vec<ContainerGuid> = self
+            .entries
+            .iter()
+            .filter(|(_, it)| it.container.is_none() && !it.alone.is_restarting())
+            .map(|(guid, _)| guid.clone())
+            .collect();
+        unmade.iter().for_each(|guid| self.forget_if_over(guid));
+    }
+
+    /// Routes and tags that are others than those we have.
+    fn fetch_changed(&mut self, pages: &[SyncedCell]) {
+        for (process, tag) in pages.iter().flat_map(|it| &it.processes) {
+            let old = self.definitions.iter().filter(|(key, known)| {
+                key.process_guid == *process && known.modification_tag != *tag
+            });
+            let old: Vec<Fetch> = old.map(|(key, _)| Fetch::Lrp(key.clone())).collect();
+            self.fetch.extend(old);
+        }
+        // After a restart of the agent nothing is known of what runs on.
+        let unknown = self.entries.values().filter_map(|entry| match &entry.owner {
+            Owner::Lrp { key, .. } => Some(definition_of(key)),
+            Owner::Task { .. } | Owner::Local(_) => None,
+        });
+        let unknown = unknown.filter(|key| !self.definitions.contains_key(key)).map(Fetch::Lrp);
+        self.fetch.extend(unknown);
+    }
+}
+
+/// The records of all pages, to be found by index.
+struct Records<'a> {
+    lrps: BTreeMap<(&'a str, &'a str, u32), Vec<&'a LrpRecord>>,
+    tasks: BTreeMap<&'a str, &'a TaskRecord>,
+}
+
+impl<'a> Records<'a> {
+    fn of(pages: &'a [SyncedCell]) -> Self {
+        let mut lrps: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for record in pages.iter().flat_map(|it| &it.lrps) {
+            let at = (record.process_guid.as_str(), record.definition_id.as_str(), record.index);
+            lrps.entry(at).or_default().push(record);
+        }
+        let tasks = pages.iter().flat_map(|it| &it.tasks);
+        Records { lrps, tasks: tasks.map(|it| (it.task_guid.as_str(), it)).collect() }
+    }
+
+    fn at(&self, key: &LrpKey) -> Vec<&'a LrpRecord> {
+        let of = definition_of(key);
+        let at = (of.process_guid.as_str(), of.definition_id.as_str(), key.index);
+        self.lrps.get(&at).cloned().unwrap_or_default()
+    }
+}

@@ -1,0 +1,197 @@
+//! The self-test: on a schedule a real container is made, runs a small program that looks at its
+//! network, and is taken away again, each within its time. Failing again and again makes the cell
+//! unhealthy, so that it gets no work; the first success makes it healthy again.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+use std::time::Duration;
+
+use volvox_protocol::container::ContainerState;
+use volvox_protocol::time::Timestamp;
+
+use crate::executor::logic::ContainerView;
+use crate::executor::registry::ContainerGuid;
+
+/// What the names of its containers begin with.
+pub const PREFIX: &str = "self-test-";
+
+/// Its times and counts.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How long after one test the next begins.
+    pub every: Duration,
+    /// ... and after one that failed.
+    pub again: Duration,
+    /// How long a container may take to be made, to run and to end.
+    pub run_within: Duration,
+    /// How long it may take to be taken away.
+    pub remove_within: Duration,
+    /// So many failures in a row make the cell unhealthy.
+    pub failures: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            every: Duration::from_secs(600),
+            again: Duration::from_secs(10),
+            run_within: Duration::from_secs(30),
+            remove_within: Duration::from_secs(30),
+            failures: 3,
+        }
+    }
+}
+
+/// What is to be done about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Reserve and run a container of that name; if there is no room for it, say [`SelfTest::no_room`].
+    Begin(ContainerGuid),
+    /// Delete it.
+    Delete(ContainerGuid),
+    /// The cell is healthy, or is not, from now on.
+    Healthy(bool),
+    /// A test failed for this reason.
+    Failed(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    Idle { next: Timestamp },
+    Running { guid: ContainerGuid, until: Timestamp },
+    Removing { guid: ContainerGuid, until: Timestamp, failed: Option<String> },
+}
+
+/// The self-test of a cell.
+#[derive(Debug)]
+pub struct SelfTest {
+    settings: Settings,
+    phase: Phase,
+    failures: u32,
+    count: u64,
+    seed: u64,
+    effects: Vec<Effect>,
+}
+
+impl SelfTest {
+    /// The first test begins at once. `seed` makes the names of this life's containers its own.
+    pub fn new(now: Timestamp, settings: Settings, seed: u64) -> Self {
+        let phase = Phase::Idle { next: now };
+        SelfTest { settings, phase, failures: 0, count: 0, seed, effects: Vec::new() }
+    }
+
+    /// When to call [`SelfTest::go_on`] next.
+    pub fn next_wake(&self) -> Timestamp {
+        match &self.phase {
+            Phase::Idle { next } => *next,
+            Phase::Running { until, .. } | Phase::Removing { until, .. } => *until,
+        }
+    }
+
+    /// How many failed in a row.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// A container of this name is so, or gone.
+    pub fn saw(&mut self, now: Timestamp, guid: &ContainerGuid, view: Option<&ContainerView>) {
+        match (&self.phase, view) {
+            (Phase::Running { guid: own, .. }, Some(view)) if own == guid => {
+                if view.container.state == ContainerState::Completed {
+                    let result = &view.container.result;
+                    let failed = result.failed.then(|| result.failure_reason.clone());
+                    self.remove(now, failed);
+                }
+            }
+            (Phase::Running { guid: own, .. }, None) if own == guid => {
+                self.ended(now, Some("its container vanished".to_owned()));
+            }
+            (Phase::Removing { guid: own, failed, .. }, None) if own == guid => {
+                let failed = failed.clone();
+                self.ended(now, failed);
+            }
+            (Phase::Idle { .. } | Phase::Running { .. } | Phase::Removing { .. }, Some(_)) => {
+                self.remove_leftover(guid);
+            }
+            (Phase::Idle { .. } | Phase::Running { .. } | Phase::Removing { .. }, None) => {}
+        }
+    }
+
+    /// An earlier agent was killed in the middle of a test, or a container took too long to go.
+    fn remove_leftover(&mut self, guid: &ContainerGuid) {
+        let own = match &self.phase {
+            Phase::Idle { .. } => None,
+            Phase::Running { guid, .. } | Phase::Removing { guid, .. } => Some(guid),
+        };
+        let delete = Effect::Delete(guid.clone());
+        if own != Some(guid) && guid.as_str().starts_with(PREFIX) && !self.effects.contains(&delete)
+        {
+            self.effects.push(delete);
+        }
+    }
+
+    /// The cell is full: nothing is tested, and nothing is known.
+    pub fn no_room(&mut self, now: Timestamp) {
+        self.phase = Phase::Idle { next: now + self.settings.every };
+    }
+
+    /// It could not even be begun.
+    pub fn not_begun(&mut self, now: Timestamp, reason: String) {
+        self.ended(now, Some(reason));
+    }
+
+    /// What follows.
+    pub fn go_on(&mut self, now: Timestamp) -> Vec<Effect> {
+        match &self.phase {
+            Phase::Idle { next } if *next <= now => {
+                self.count += 1;
+                let name = format!("{PREFIX}{:x}-{:x}", self.seed, self.count);
+                let guid = volvox_protocol::id::InstanceGuid::new(&name);
+                let guid = ContainerGuid::from(guid.expect("letters, digits and dashes"));
+                let until = now + self.settings.run_within;
+                self.phase = Phase::Running { guid: guid.clone(), until };
+                self.effects.push(Effect::Begin(guid));
+            }
+            Phase::Running { until, .. } if *until <= now => {
+                let span = self.settings.run_within;
+                self.remove(now, Some(format!("a container did not run and end within {span:?}")));
+            }
+            Phase::Removing { until, failed, .. } if *until <= now => {
+                let span = self.settings.remove_within;
+                let told = format!("a container was not taken away within {span:?}");
+                let failed = failed.clone().unwrap_or(told);
+                self.ended(now, Some(failed));
+            }
+            Phase::Idle { .. } | Phase::Running { .. } | Phase::Removing { .. } => {}
+        }
+        std::mem::take(&mut self.effects)
+    }
+
+    fn remove(&mut self, now: Timestamp, failed: Option<String>) {
+        let Phase::Running { guid, .. } = &self.phase else { return };
+        let guid = guid.clone();
+        self.effects.push(Effect::Delete(guid.clone()));
+        let until = now + self.settings.remove_within;
+        self.phase = Phase::Removing { guid, until, failed };
+    }
+
+    fn ended(&mut self, now: Timestamp, failed: Option<String>) {
+        let was_healthy = self.failures < self.settings.failures;
+        let next = match failed {
+            None => {
+                self.failures = 0;
+                self.settings.every
+            }
+            Some(reason) => {
+                self.failures = self.failures.saturating_add(1);
+                self.effects.push(Effect::Failed(reason));
+                self.settings.again
+            }
+        };
+        let is_healthy = self.failures < self.settings.failures;
+        if was_healthy != is_healthy {
+            self.effects.push(Effect::Healthy(is_healthy));
+        }
+        self.phase = Phase::Idle { next: now + next };
+    }
+}
