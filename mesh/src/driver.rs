@@ -29,10 +29,11 @@ use crate::logic::{self, Birth, Effect, Input, Member, Refused, Standing};
 use crate::message::Message;
 use crate::profile::Profile;
 use crate::record::{Content, REVOCATIONS, Revocation, Topic, body_limit};
-use crate::request::{AskError, Request, Service};
+use crate::request::{AskError, Dialogue, Request, Service};
 use crate::tls::config::{Clock, client_config, peer, server_config, system_clock};
 use crate::tls::folder::{Credentials, FolderError, MemberFolder};
 use crate::tls::notary::ClusterNotary;
+use crate::transport::stream::{FrameReader, FrameWriter};
 use crate::transport::{
     Counters, Delivery, DialRefused, Enrolment, Happening, LinkInfo, Peer, Settings, Tls,
     Transport, TransportError,
@@ -354,6 +355,20 @@ impl Mesh {
         R::Reply: Send + 'static,
     {
         self.transport.ask(to, request, deadline)
+    }
+
+    /// Opens a stream to another member, on the link that there is: the reply, and both ends of what
+    /// follows.
+    pub fn converse<R: Dialogue + 'static>(
+        &self,
+        to: MemberId,
+        request: &R,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<(R::Reply, FrameReader, FrameWriter), AskError>> + Send + 'static
+    where
+        R::Reply: Send + 'static,
+    {
+        self.transport.converse(to, request, deadline)
     }
 
     /// Says goodbye and ends.

@@ -12,7 +12,6 @@ pub mod frame;
 pub mod methods;
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -23,6 +22,7 @@ use serde::de::DeserializeOwned;
 
 use crate::codec;
 use crate::identity::Holder;
+use crate::transport::stream::{FrameReader, FrameWriter};
 
 /// A future that may be sent to another thread, boxed.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -36,6 +36,12 @@ pub trait Request: Serialize + DeserializeOwned {
     /// What is answered.
     type Reply: Serialize + DeserializeOwned;
 }
+
+/// A request whose reply is only the beginning: frames follow on the same stream, both ways.
+pub trait Dialogue: Request {}
+
+/// What is done with a stream once it is open. Dropped when the asker has gone or the link ends.
+pub type Talk = Box<dyn FnOnce(FrameReader, FrameWriter) -> BoxFuture<()> + Send>;
 
 /// Why a member did not answer a request. It says so itself: except for `Failed` and
 /// `DeadlineExceeded` the request had no effect.
@@ -103,16 +109,36 @@ pub trait Service: Send + Sync {
         body: Bytes,
         deadline: Duration,
     ) -> BoxFuture<Result<Vec<u8>, Refusal>>;
+
+    /// Whether the answer to this method goes on as a stream: then [`Service::converse`] is called.
+    fn talks(&self, _method: u16) -> bool {
+        false
+    }
+
+    /// The reply's bytes, and what is done with the stream then.
+    fn converse(
+        &self,
+        _from: Holder,
+        _method: u16,
+        _body: Bytes,
+    ) -> BoxFuture<Result<(Vec<u8>, Talk), Refusal>> {
+        Box::pin(std::future::ready(Err(Refusal::Unsupported)))
+    }
 }
 
 /// One method's handler: reads the body, answers, writes the reply.
 type Handler =
     Box<dyn Fn(Holder, Bytes, Duration) -> BoxFuture<Result<Vec<u8>, Refusal>> + Send + Sync>;
 
+/// The same for a method whose answer goes on.
+type Opener =
+    Box<dyn Fn(Holder, Bytes) -> BoxFuture<Result<(Vec<u8>, Talk), Refusal>> + Send + Sync>;
+
 /// A [`Service`] of typed handlers. Without any it refuses everything.
 #[derive(Default)]
 pub struct Router {
     handlers: BTreeMap<u16, Handler>,
+    openers: BTreeMap<u16, Opener>,
 }
 
 impl Router {
@@ -145,11 +171,46 @@ impl Router {
                 }
             }
         });
-        match self.handlers.entry(R::METHOD) {
-            Entry::Vacant(place) => place.insert(handler),
-            Entry::Occupied(_) => panic!("method {} ({}) is taken", R::METHOD, R::NAME),
-        };
+        self.must_be_free::<R>();
+        self.handlers.insert(R::METHOD, handler);
         self
+    }
+
+    /// Lets `open` answer requests of type `R`, and go on with the stream. It must not take long: what
+    /// does is for the talk.
+    ///
+    /// # Panics
+    /// If the method has a handler already: two requests were given the same number.
+    #[must_use]
+    pub fn on_stream<R, F, A>(mut self, open: F) -> Self
+    where
+        R: Dialogue + 'static,
+        F: Fn(Holder, R) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<(R::Reply, Talk), Refusal>> + Send + 'static,
+    {
+        let opener: Opener =
+            Box::new(move |from, body| match codec::decode::<R>(&body, usize::MAX) {
+                Ok(request) => {
+                    let opening = open(from, request);
+                    Box::pin(async move {
+                        let (reply, talk) = opening.await?;
+                        Ok((codec::encode(&reply), talk))
+                    })
+                }
+                Err(error) => {
+                    let refusal = Refusal::Malformed(format!("{}: {error}", R::NAME));
+                    Box::pin(std::future::ready(Err(refusal)))
+                }
+            });
+        self.must_be_free::<R>();
+        self.openers.insert(R::METHOD, opener);
+        self
+    }
+
+    fn must_be_free<R: Request>(&self) {
+        let method = R::METHOD;
+        let is_taken = self.handlers.contains_key(&method) || self.openers.contains_key(&method);
+        assert!(!is_taken, "method {method} ({}) is taken", R::NAME);
     }
 }
 
@@ -163,6 +224,21 @@ impl Service for Router {
     ) -> BoxFuture<Result<Vec<u8>, Refusal>> {
         match self.handlers.get(&method) {
             Some(handler) => handler(from, body, deadline),
+            None => Box::pin(std::future::ready(Err(Refusal::Unsupported))),
+        }
+    }
+    fn talks(&self, method: u16) -> bool {
+        self.openers.contains_key(&method)
+    }
+
+    fn converse(
+        &self,
+        from: Holder,
+        method: u16,
+        body: Bytes,
+    ) -> BoxFuture<Result<(Vec<u8>, Talk), Refusal>> {
+        match self.openers.get(&method) {
+            Some(opener) => opener(from, body),
             None => Box::pin(std::future::ready(Err(Refusal::Unsupported))),
         }
     }

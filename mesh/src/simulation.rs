@@ -175,6 +175,9 @@ pub struct Simulation {
     ledger: Arc<Ledger>,
     /// The network, which may change at any time.
     pub network: Network,
+    /// Members that are overloaded: what comes waits so long before they look at it, while their
+    /// timers run on time.
+    pub backlog: BTreeMap<usize, Duration>,
     /// Pairs (from, to) between which nothing passes.
     cuts: BTreeSet<(usize, usize)>,
     /// Groups that do not hear each other; the same number: they do.
@@ -223,6 +226,7 @@ impl Simulation {
             sides: vec![0; kinds.len()],
             ledger,
             network: Network::default(),
+            backlog: BTreeMap::new(),
             cuts: BTreeSet::new(),
             alarms: Vec::new(),
             clock_behind: Duration::ZERO,
@@ -640,6 +644,7 @@ impl Simulation {
         }
         if self.members[to].links.contains_key(&self.members[from].id) {
             let packet = Happening::Packet(from, Box::new(message));
+            delay += self.backlog.get(&to).copied().unwrap_or_default();
             self.plan(self.now + delay, to, packet);
         } else {
             // Another life of the receiver knows nothing of this link, and says so.

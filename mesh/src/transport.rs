@@ -19,6 +19,7 @@
 //! | `door` | handshakes: those that others begin and those that we begin |
 //! | `link` | what runs per connection: packets in and out |
 //! | `asking` | requests: asking and serving |
+//! | `stream` | requests whose answer goes on, both ways |
 //! | `enrol` | the protocol for those who are no members yet |
 
 mod asking;
@@ -29,6 +30,7 @@ mod link;
 mod pool;
 mod settings;
 mod share;
+pub mod stream;
 mod tidings;
 mod types;
 
@@ -119,6 +121,7 @@ struct Inner {
     tally: counters::Tally,
     dials: Semaphore,
     requests: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
     enrolling: Semaphore,
     /// Bytes that may still be taken in.
     inbound: Arc<Semaphore>,
@@ -179,6 +182,7 @@ impl Transport {
             tally: counters::Tally::new(),
             dials: Semaphore::new(settings.dials_at_once),
             requests: Arc::new(Semaphore::new(settings.requests_at_once)),
+            streams: Arc::new(Semaphore::new(settings.streams_at_once)),
             enrolling: Semaphore::new(enrol::AT_ONCE),
             inbound: Arc::new(Semaphore::new(settings.inbound_bytes.min(Semaphore::MAX_PERMITS))),
             half_open: AtomicUsize::new(0),

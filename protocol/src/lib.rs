@@ -12,6 +12,7 @@
 //! | [`container`], [`cell`] | what a machine holds and what it says of itself |
 //! | [`api`], [`schema`] | bodies of the HTTP API; descriptions of JSON forms |
 //! | [`event`], [`request`], [`exchange`] | what subscribers see; what cells and coordinator say to each other, and in which batches |
+//! | [`stream`] | what flows between a person and a container: a log, a terminal |
 //! | [`digest`] | one number for everything on a cell |
 //! | [`random`] | numbers from a seed, for simulations and choices that need not be secret |
 //! | [`wire`] | frames, versions and decoding that does not trust its input |
@@ -42,6 +43,7 @@ pub mod request;
 pub mod resolve;
 pub mod schema;
 pub mod secret;
+pub mod stream;
 pub mod tables;
 pub mod tag;
 pub mod task;

@@ -1,8 +1,10 @@
 //! A mesh of real members on a simulated network.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod bounds;
 mod expelled;
 mod fleets;
+mod health;
 mod hostile;
 mod random;
 mod trouble;

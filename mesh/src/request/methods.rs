@@ -6,8 +6,9 @@ use volvox_protocol::exchange::{
     Carried, CellOrders, CellOrdersReply, CellReport, CellReportReply, FetchDefinitions,
     FetchedDefinitions, SyncCell, SyncedCell,
 };
+use volvox_protocol::stream::{OpenTerminal, Opened, ReadLog};
 
-use super::Request;
+use super::{Dialogue, Request};
 use crate::codec::{self, CodecError};
 
 impl Request for CellReport {
@@ -33,6 +34,22 @@ impl Request for CellOrders {
     const NAME: &'static str = "cell-orders";
     type Reply = CellOrdersReply;
 }
+
+impl Request for ReadLog {
+    const METHOD: u16 = 48;
+    const NAME: &'static str = "read-log";
+    type Reply = Opened;
+}
+
+impl Dialogue for ReadLog {}
+
+impl Request for OpenTerminal {
+    const METHOD: u16 = 49;
+    const NAME: &'static str = "open-terminal";
+    type Reply = Opened;
+}
+
+impl Dialogue for OpenTerminal {}
 
 /// Reads a carried value, which another release may have written. Nothing is known of its rules yet.
 pub fn open<T: DeserializeOwned>(carried: &Carried<T>) -> Result<T, CodecError> {

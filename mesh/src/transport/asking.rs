@@ -13,7 +13,7 @@ use quinn::{ReadError, ReadExactError, RecvStream, WriteError};
 use tokio::time::timeout;
 
 use super::link::{Link, Outgoing, Refused, Take, take_in};
-use super::{Inner, Reason, Transport, words};
+use super::{Inner, Reason, Transport, stream, words};
 use crate::codec;
 use crate::identity::MemberId;
 use crate::request::frame::{self, REFUSAL_TEXT, REPLY_HEAD, REQUEST_HEAD};
@@ -22,7 +22,7 @@ use crate::request::{AskError, Refusal, Request};
 /// How long a peer may take for the bytes before a request's body.
 const HEAD_DEADLINE: Duration = Duration::from_secs(10);
 /// How long a peer may take to accept a reply.
-const REPLY_DEADLINE: Duration = Duration::from_secs(30);
+pub(super) const REPLY_DEADLINE: Duration = Duration::from_secs(30);
 /// The longest that a request is served, whatever the asker's deadline.
 const SERVE_MOST: Duration = Duration::from_secs(600);
 
@@ -54,11 +54,33 @@ async fn call(
     body: Vec<u8>,
     deadline: Duration,
 ) -> Result<Bytes, AskError> {
+    let link = inner.link(to).ok_or(AskError::NoLink)?;
+    let (reply, ..) = exchange(inner, &link, method, body, deadline, Then::End).await?;
+    Ok(reply)
+}
+
+/// What follows after a request's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    /// Nothing.
+    End,
+    /// Frames.
+    GoOn,
+}
+
+/// Sends a request and takes the reply in. Both ends of its stream are left.
+pub(super) async fn exchange(
+    inner: &Inner,
+    link: &Link,
+    method: u16,
+    body: Vec<u8>,
+    deadline: Duration,
+    then: Then,
+) -> Result<(Bytes, Outgoing, RecvStream), AskError> {
     let started = Instant::now();
     let limit = inner.settings.request_limit;
     let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= limit);
     let length = length.ok_or(AskError::TooLarge { given: body.len(), limit })?;
-    let link = inner.link(to).ok_or(AskError::NoLink)?;
     link.touch(inner);
     let lost = |error: &quinn::ConnectionError| AskError::Lost(words(error));
     let (request, mut reply) = link.connection.open_bi().await.map_err(|error| lost(&error))?;
@@ -66,13 +88,22 @@ async fn call(
     let head = frame::RequestHead { method, deadline, length }.encode();
     let mut request = Outgoing::new(request);
     let mut parts = [Bytes::copy_from_slice(&head), Bytes::from(body)];
-    match request.finish_with(&mut parts).await {
+    let sent = match then {
+        Then::End => request.finish_with(&mut parts).await,
+        Then::GoOn => request.write(&mut parts).await,
+    };
+    match sent {
         // It wants no more of it, and has answered why.
         Ok(()) | Err(WriteError::Stopped(_)) => {}
         Err(WriteError::ConnectionLost(error)) => return Err(lost(&error)),
         Err(error) => return Err(AskError::Lost(words(&error))),
     }
+    let body = take_reply(inner, link, &mut reply).await?;
+    Ok((body, request, reply))
+}
 
+/// The body of a reply.
+async fn take_reply(inner: &Inner, link: &Link, reply: &mut RecvStream) -> Result<Bytes, AskError> {
     let mut head = [0; REPLY_HEAD];
     reply.read_exact(&mut head).await.map_err(|error| match error {
         ReadExactError::FinishedEarly(_) => AskError::BadReply("it ends too early".into()),
@@ -86,11 +117,11 @@ async fn call(
         let text = format!("it has {length} bytes, the limit is {limit}");
         return Err(AskError::BadReply(text));
     }
-    let taken = take_in(inner, &link, &mut reply, Take::Exactly(length)).await;
+    let taken = take_in(inner, link, reply, Take::Exactly(length)).await;
     let body = taken.map_err(|refused| match refused {
         Refused::Broken(error) => broken(error),
         Refused::OverBudget => {
-            inner.tally.count(Reason::OverBudget, to);
+            inner.tally.count(Reason::OverBudget, link.peer.holder.member);
             AskError::BadReply("too many bytes came at once".into())
         }
         Refused::Short | Refused::TooLarge => AskError::BadReply("it ends too early".into()),
@@ -127,10 +158,21 @@ pub(super) async fn serve(
     mut request: RecvStream,
 ) {
     link.touch(&inner);
-    let stopped = reply.stream.stopped();
-    let answer = tokio::select! {
-        answer = answer(&inner, &link, &mut request) => answer,
-        _ = stopped => return,
+    let mut stopped = std::pin::pin!(reply.stream.stopped());
+    let head = tokio::select! {
+        head = take_head(&mut request) => head,
+        _ = &mut stopped => return,
+    };
+    let answer = match head {
+        None => return,
+        Some(Err(refusal)) => Some(Err(refusal)),
+        Some(Ok(head)) if inner.service.talks(head.method) => {
+            return stream::serve(inner, link, reply, request, head).await;
+        }
+        Some(Ok(head)) => tokio::select! {
+            answer = answer(&inner, &link, &mut request, head) => answer,
+            _ = &mut stopped => return,
+        },
     };
     let Some(answer) = answer else { return };
     let answer = answer.and_then(|body| match body.len() <= inner.settings.reply_limit {
@@ -157,12 +199,8 @@ pub(super) async fn serve(
     let _ = timeout(REPLY_DEADLINE, reply.finish_with(&mut [bytes])).await;
 }
 
-/// The answer to what stands in `request`. `None`: the asker broke it off.
-async fn answer(
-    inner: &Inner,
-    link: &Link,
-    request: &mut RecvStream,
-) -> Option<Result<Vec<u8>, Refusal>> {
+/// What stands before a request's body. `None`: the asker broke it off.
+async fn take_head(request: &mut RecvStream) -> Option<Result<frame::RequestHead, Refusal>> {
     let malformed = |text: &str| Some(Err(Refusal::Malformed(text.into())));
     let mut head = [0; REQUEST_HEAD];
     match timeout(HEAD_DEADLINE, request.read_exact(&mut head)).await {
@@ -171,9 +209,40 @@ async fn answer(
         Ok(Err(ReadExactError::FinishedEarly(_))) => return malformed("it ends too early"),
         Err(_) => return malformed("it did not begin in time"),
     }
-    let Some(head) = frame::RequestHead::decode(&head) else {
-        return malformed("it does not begin like a request");
-    };
+    match frame::RequestHead::decode(&head) {
+        Some(head) => Some(Ok(head)),
+        None => malformed("it does not begin like a request"),
+    }
+}
+
+/// A request's body. `None`: the asker broke it off.
+pub(super) async fn body(
+    inner: &Inner,
+    link: &Link,
+    request: &mut RecvStream,
+    head: frame::RequestHead,
+) -> Option<Result<Bytes, Refusal>> {
+    let length = usize::try_from(head.length).unwrap_or(usize::MAX);
+    if length > inner.settings.request_limit {
+        return Some(Err(Refusal::TooLarge));
+    }
+    match take_in(inner, link, request, Take::Exactly(length)).await {
+        Ok(body) => Some(Ok(body)),
+        Err(Refused::OverBudget) => Some(Err(Refusal::Busy)),
+        Err(Refused::Short | Refused::TooLarge) => {
+            Some(Err(Refusal::Malformed("it ends too early".into())))
+        }
+        Err(Refused::Broken(_)) => None,
+    }
+}
+
+/// The answer to what stands in `request`. `None`: the asker broke it off.
+async fn answer(
+    inner: &Inner,
+    link: &Link,
+    request: &mut RecvStream,
+    head: frame::RequestHead,
+) -> Option<Result<Vec<u8>, Refusal>> {
     let length = usize::try_from(head.length).unwrap_or(usize::MAX);
     if length > inner.settings.request_limit {
         return Some(Err(Refusal::TooLarge));
@@ -184,11 +253,9 @@ async fn answer(
     };
     let deadline = head.deadline.min(SERVE_MOST);
     let work = async {
-        let body = match take_in(inner, link, request, Take::Exactly(length)).await {
+        let body = match body(inner, link, request, head).await? {
             Ok(body) => body,
-            Err(Refused::OverBudget) => return Some(Err(Refusal::Busy)),
-            Err(Refused::Short | Refused::TooLarge) => return malformed("it ends too early"),
-            Err(Refused::Broken(_)) => return None,
+            Err(refusal) => return Some(Err(refusal)),
         };
         let from = link.peer.holder.clone();
         Some(inner.service.answer(from, head.method, body, deadline).await)

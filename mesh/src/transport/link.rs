@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::pool::{Removed, Seat};
+use super::settings::STREAM_WINDOW;
 use super::share::{Share, Taken};
 use super::{
     Code, DATAGRAM_LIMIT, Delivery, Happening, Inner, LinkInfo, MESSAGE_LIMIT, Peer, Reason,
@@ -27,6 +28,8 @@ const OUTBOX_MESSAGES: usize = 16;
 const OUTBOX_BYTES: usize = 2 << 20;
 /// The most that is taken from a stream at once.
 const CHUNK: usize = 64 << 10;
+/// The widest window of a connection.
+const WINDOW_MOST: u32 = 1 << 30;
 /// Why a stream is broken off, on the wire.
 pub(super) const BROKEN_OFF: VarInt = VarInt::from_u32(1);
 
@@ -39,6 +42,10 @@ pub(super) struct Link {
     pub(super) version: u16,
     /// Requests that may still be served at once.
     pub(super) serving: Semaphore,
+    /// Streams that may still be open at once, whoever opened them.
+    pub(super) streams: Arc<Semaphore>,
+    /// Streams that are open. Locked while the window is set, so that the last one to set it is right.
+    open: Mutex<u32>,
     /// What the member may send, on this connection and others.
     pub(super) share: Arc<Share>,
     used: AtomicU64,
@@ -78,6 +85,8 @@ impl Link {
             dialled,
             version,
             serving: Semaphore::new(inner.settings.requests_per_link),
+            streams: Arc::new(Semaphore::new(inner.settings.streams_per_link)),
+            open: Mutex::new(0),
             share,
             used: AtomicU64::new(0),
             outbox: Mutex::default(),
@@ -89,6 +98,20 @@ impl Link {
     /// Remembers that the link was used just now.
     pub(super) fn touch(&self, inner: &Inner) {
         self.used.store(inner.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// A stream more, or one less. What is unread of a stream may be as much as its window: the
+    /// connection's grows by that, so that others are not kept from sending.
+    pub(super) fn widen(&self, inner: &Inner, by: i32) {
+        let mut open = lock(&self.open);
+        *open = open.saturating_add_signed(by);
+        let window =
+            inner.settings.receive_window.saturating_add(open.saturating_mul(STREAM_WINDOW));
+        self.connection.set_receive_window(VarInt::from_u32(window.min(WINDOW_MOST)));
+    }
+
+    fn has_streams(&self) -> bool {
+        *lock(&self.open) > 0
     }
 
     /// Whether newer connections of the member are there to send on.
@@ -199,6 +222,11 @@ pub(super) struct Outgoing {
 impl Outgoing {
     pub(super) fn new(stream: SendStream) -> Self {
         Self { stream, done: false }
+    }
+
+    /// Writes everything, and leaves the stream open.
+    pub(super) async fn write(&mut self, parts: &mut [Bytes]) -> Result<(), WriteError> {
+        self.stream.write_all_chunks(parts).await
     }
 
     /// Writes everything, and the end. Waits for room in the buffers, not for the peer to read.
@@ -340,7 +368,8 @@ pub(super) async fn run(inner: Arc<Inner>, link: Arc<Link>, mut told: oneshot::R
         tokio::select! {
             _ = looks.tick() => {
                 let last = used.replace(link.last_used());
-                if link.dialled && last == used && link.is_superseded(&inner) {
+                let is_unused = last == used && !link.has_streams();
+                if link.dialled && is_unused && link.is_superseded(&inner) {
                     link.close(Code::Done, "a newer connection is used");
                 }
             }

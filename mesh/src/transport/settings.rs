@@ -24,7 +24,7 @@ const PACKET_STREAMS: u32 = 16;
 /// How many requests above the limit a peer may begin, so that it hears `Busy` and not nothing.
 const SURPLUS_REQUESTS: usize = 16;
 /// What a peer may send on one stream before we read.
-const STREAM_WINDOW: u32 = 1 << 20;
+pub(super) const STREAM_WINDOW: u32 = 1 << 20;
 /// What a peer may send before it is known who it is.
 pub(super) const STRANGER_WINDOW: u32 = 64 << 10;
 /// What waits unread or unsent as datagrams, per link: some fifty. Beyond, the oldest are dropped.
@@ -79,6 +79,10 @@ pub struct Settings {
     pub requests_per_link: usize,
     /// How many requests are served at once.
     pub requests_at_once: usize,
+    /// How many streams of one connection may be open at once, whoever opened them.
+    pub streams_per_link: usize,
+    /// How many streams may be open at once.
+    pub streams_at_once: usize,
     /// How many bytes of messages and requests from all links may be held at once. Datagrams do
     /// not count.
     pub inbound_bytes: usize,
@@ -110,6 +114,8 @@ impl Settings {
             reply_limit: 4 << 20,
             requests_per_link: 64,
             requests_at_once: 1024,
+            streams_per_link: 32,
+            streams_at_once: 64,
             inbound_bytes: 64 << 20,
             inbound_per_link: 16 << 20,
             receive_window: 4 << 20,
@@ -126,6 +132,7 @@ impl Settings {
             // After a restart every cell comes at once.
             half_open_retry: 512,
             half_open_most: 2_048,
+            streams_at_once: 512,
             inbound_bytes: 256 << 20,
             inbound_per_link: 32 << 20,
             receive_window: 2 << 20,
@@ -157,7 +164,8 @@ impl Settings {
     fn transport(&self) -> Result<TransportConfig, TransportError> {
         let idle = IdleTimeout::try_from(self.idle_timeout)
             .map_err(|_| TransportError::Settings("idle_timeout is too long"))?;
-        let requests = u32::try_from(self.requests_per_link + SURPLUS_REQUESTS)
+        let requests = self.requests_per_link + self.streams_per_link + SURPLUS_REQUESTS;
+        let requests = u32::try_from(requests)
             .map_err(|_| TransportError::Settings("requests_per_link is too large"))?;
         let mut config = TransportConfig::default();
         config

@@ -5,6 +5,7 @@ mod hostile;
 mod links;
 mod packets;
 mod requests;
+mod streams;
 
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -230,12 +230,20 @@ pub(super) fn quiet_time(
     false_alarms(fleet, from, members, span, 0)
 }
 
-/// Runs a mesh of which a tenth is starved: stopped for as long as `pause` says, then running for as
-/// long as it says, and so on.
+/// What a starved member suffers, for spans between two.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Hardship {
+    /// It stands still, then runs for as long, and so on.
+    Pauses(Duration, Duration),
+    /// What comes waits so long before it is looked at, another time every three seconds.
+    Backlog(Duration, Duration),
+}
+
+/// Runs a mesh of which a tenth is starved.
 pub(super) fn starved_time(
     fleet: &mut Simulation,
     members: usize,
-    pause: (Duration, Duration),
+    hardship: Hardship,
     span: Duration,
 ) -> FalseAlarms {
     let (from, start) = (fleet.alarms.len(), fleet.now());
@@ -243,9 +251,10 @@ pub(super) fn starved_time(
     fleet.accusations.clear();
     let starved = members / 10;
     let mut random = SplitMix(u64::try_from(starved).unwrap_or(1));
+    let (Hardship::Pauses(least, most) | Hardship::Backlog(least, most)) = hardship;
     let mut some = || {
-        let most = u64::try_from((pause.1 - pause.0).as_millis()).unwrap_or(0).max(1);
-        pause.0 + Duration::from_millis(random.next() % most)
+        let most = u64::try_from((most - least).as_millis()).unwrap_or(0).max(1);
+        least + Duration::from_millis(random.next() % most)
     };
     let mut plan: BinaryHeap<_> =
         (1..=starved).map(|cell| Reverse((start + some(), cell))).collect();
@@ -254,12 +263,22 @@ pub(super) fn starved_time(
             break;
         }
         fleet.run_for(at.since(fleet.now()));
-        let stopped = some();
-        fleet.pause(cell, stopped);
-        plan.push(Reverse((at + stopped + some(), cell)));
+        let suffered = some();
+        let next = match hardship {
+            Hardship::Pauses(..) => {
+                fleet.pause(cell, suffered);
+                at + suffered + some()
+            }
+            Hardship::Backlog(..) => {
+                fleet.backlog.insert(cell, suffered);
+                at + SECOND * 3
+            }
+        };
+        plan.push(Reverse((next, cell)));
     }
     fleet.record_news = false;
     fleet.news.clear();
+    fleet.backlog.clear();
     false_alarms(fleet, from, members, span, starved)
 }
 
