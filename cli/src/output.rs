@@ -183,6 +183,13 @@ fn told(failure: &Failure) -> String {
 
 /// What clap has to say: help and version are results, the rest is a complaint.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    // The flags are not understood, so a program can only be told by its word.
+    if error.use_stderr() && std::env::args_os().any(|word| word == "--json") {
+        let text = error.to_string();
+        let message = text.trim_start_matches("error: ").trim_end();
+        let failure = Failure::usage(message).hint("`volvox COMMAND --help` has every flag");
+        return Output::new(true, Color::Never).complain(&failure);
+    }
     // As above: a closed pipe is nobody's fault.
     let _ = error.print();
     ExitCode::from(if error.use_stderr() { Code::Usage as u8 } else { 0 })

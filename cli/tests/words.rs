@@ -73,6 +73,16 @@ fn bad_words_end_with_2_and_name_what_was_wrong() {
 }
 
 #[test]
+fn bad_words_are_told_to_programs_in_json() {
+    for words in [&["scale", "web", "--json"][..], &["run", "web", "--json", "--", "/a"]] {
+        let output = ended(words);
+        let said: Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert_eq!((&said["error"]["code"], output.status.code()), (&json!(2), Some(2)));
+        assert!(!said["error"]["message"].as_str().unwrap().is_empty());
+    }
+}
+
+#[test]
 fn a_coordinator_that_is_not_there_ends_with_5() {
     let output = ended(&["--api", "unix:/nonexistent.sock", "ps"]);
     let expected = "volvox: cannot reach the coordinator at unix:/nonexistent.sock: io: No such \
