@@ -98,6 +98,8 @@ struct RepSection {
     evacuation_poll_ms: u64,
     /// Whether SIGTERM (systemctl stop) hands everything over first.
     evacuate_on_stop: bool,
+    /// How long an instance that is to stop still serves, after routers could hear of it.
+    drain_ms: u64,
     alone_after_ms: u64,
     pass_every_s: u64,
     crash_immediate_restarts: u32,
@@ -114,6 +116,7 @@ impl Default for RepSection {
             evacuation_timeout_s: 600,
             evacuation_poll_ms: 1_000,
             evacuate_on_stop: false,
+            drain_ms: 500,
             alone_after_ms: 2_000,
             pass_every_s: 30,
             crash_immediate_restarts: policy.immediate_restarts,
@@ -389,7 +392,9 @@ fn rep_of(given: &RepSection, info: &CellFacts) -> anyhow::Result<rep::Settings>
     const YEAR: u64 = 366 * 86_400;
     let seconds = |key: &str, given| span(key, given, YEAR, Duration::from_secs(1));
     let millis = |key: &str, given| span(key, given, 3_600_000, Duration::from_millis(1));
+    ensure!(given.drain_ms <= 600_000, "rep.drain_ms = {}: 0 to 600000 is wanted", given.drain_ms);
     Ok(rep::Settings {
+        drain: Duration::from_millis(given.drain_ms),
         offer: rep::Offer {
             rootfs_providers: info.rootfs_providers.clone(),
             volume_drivers: Vec::new(),
