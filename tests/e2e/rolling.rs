@@ -126,7 +126,8 @@ fn routes(caller: &Caller, process: &str) -> anyhow::Result<Vec<SocketAddr>> {
 }
 
 fn deployment(site: &Site, process: &str) -> anyhow::Result<Value> {
-    let found = site.call("/v1/lrp_deployments/get_by_process_guid", &json!({"process_guid": process}))?;
+    let found =
+        site.call("/v1/lrp_deployments/get_by_process_guid", &json!({"process_guid": process}))?;
     Ok(found["lrp_deployment"].clone())
 }
 
@@ -204,11 +205,10 @@ fn a_definition_that_fails_harms_nobody_and_is_cancelled() -> anyhow::Result<()>
             .then_some(())
     })?;
     // An update through the old route is refused meanwhile; the deployment's supersedes.
-    let refused = site.try_call(
-        "/v1/desired_lrp/update",
-        &json!({"process_guid": "web", "update": {"lrp_definition": {"definition_id": "v3",
-            "definition": definition_of(&server("web", 3, "three"))}}}),
-    )?;
+    let mut third = definition_of(&server("web", 3, "three"));
+    third["definition_id"] = json!("v3");
+    let body = json!({"process_guid": "web", "update": {"lrp_definition": third}});
+    let refused = site.try_call("/v1/desired_lrp/update", &body)?;
     ensure!(
         refused.status == 409 || refused.text.contains("in progress"),
         "{} {}",
