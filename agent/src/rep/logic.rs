@@ -19,6 +19,8 @@ mod offline;
 mod reporting;
 mod syncing;
 mod tasks;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -489,6 +491,7 @@ impl Rep {
             {
                 entry.busy = Busy::No;
                 entry.not_before = now + self.settings.pass_every;
+                entry.alone.put_off(Some(view.container.since), entry.not_before);
             }
             Busy::Reserving => entry.busy = Busy::No,
             Busy::Beginning if state != ContainerState::Reserved => entry.busy = Busy::No,
@@ -540,6 +543,7 @@ impl Rep {
             return;
         }
         if let Some(entry) = self.entries.remove(guid) {
+            self.reports.forget(guid);
             match entry.owner {
                 Owner::Lrp { instance, key } => {
                     if entry.assigned {
@@ -567,6 +571,7 @@ impl Rep {
     fn delete(&mut self, guid: &ContainerGuid) {
         if let Some(entry) = self.entries.get_mut(guid) {
             entry.busy = Busy::Deleting;
+            self.reports.drop_waiting(guid);
             self.effects.push(Effect::Delete(guid.clone()));
         }
     }
@@ -577,6 +582,8 @@ impl Rep {
         {
             entry.busy = Busy::No;
             entry.not_before = now + self.settings.pass_every;
+            let ended = entry.container.as_ref().map(|it| it.container.since);
+            entry.alone.put_off(ended, entry.not_before);
         }
     }
 
@@ -594,7 +601,7 @@ impl Rep {
     fn ask(&mut self, guid: &ContainerGuid, request: CellRequest) {
         if let Some(entry) = self.entries.get_mut(guid) {
             entry.busy = Busy::Asking;
-            self.reports.queue(Some(guid.clone()), request);
+            self.reports.queue(guid, request);
         }
     }
 
