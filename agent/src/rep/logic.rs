@@ -20,6 +20,8 @@ mod offline;
 mod reporting;
 mod syncing;
 mod tasks;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -498,6 +500,7 @@ impl Rep {
             {
                 entry.busy = Busy::No;
                 entry.not_before = now + self.settings.pass_every;
+                entry.alone.put_off(Some(view.container.since), entry.not_before);
             }
             Busy::Reserving => entry.busy = Busy::No,
             Busy::Beginning if state != ContainerState::Reserved => entry.busy = Busy::No,
@@ -549,6 +552,7 @@ impl Rep {
             return;
         }
         if let Some(entry) = self.entries.remove(guid) {
+            self.reports.forget(guid);
             match entry.owner {
                 Owner::Lrp { instance, key } => {
                     if entry.assigned {
@@ -576,6 +580,7 @@ impl Rep {
     fn delete(&mut self, guid: &ContainerGuid) {
         if let Some(entry) = self.entries.get_mut(guid) {
             entry.busy = Busy::Deleting;
+            self.reports.drop_waiting(guid);
             self.effects.push(Effect::Delete(guid.clone()));
         }
     }
@@ -586,6 +591,8 @@ impl Rep {
         {
             entry.busy = Busy::No;
             entry.not_before = now + self.settings.pass_every;
+            let ended = entry.container.as_ref().map(|it| it.container.since);
+            entry.alone.put_off(ended, entry.not_before);
         }
     }
 
@@ -603,7 +610,7 @@ impl Rep {
     fn ask(&mut self, guid: &ContainerGuid, request: CellRequest) {
         if let Some(entry) = self.entries.get_mut(guid) {
             entry.busy = Busy::Asking;
-            self.reports.queue(Some(guid.clone()), request);
+            self.reports.queue(guid, request);
         }
     }
 
