@@ -40,7 +40,15 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         executor: executor.clone(),
         member: Arc::clone(&member),
         runtime: runtime.handle().clone(),
+        containers: config.machine.state.join("containers"),
     };
+    if let Some(listen) = config.metrics_listen {
+        let service = service.clone();
+        std::thread::Builder::new()
+            .name("metrics".to_owned())
+            .spawn(move || control::metrics::serve(listen, service))
+            .context("serve the metrics")?;
+    }
     let listener = control::listen(&config.socket())?;
     std::thread::Builder::new()
         .name("control".to_owned())
