@@ -5,6 +5,7 @@
 //! any more, as after kill -9. Many cells that need not be killed share one.
 
 pub mod rep;
+pub mod streams;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,18 +20,20 @@ use volvox_coordinator::bbs::driver::{Bbs, CallError, Converge, Outlet};
 use volvox_coordinator::bbs::settings::Settings as BbsSettings;
 use volvox_coordinator::bbs::state::Records;
 use volvox_coordinator::cells::{self, Cells, Outbox};
-use volvox_mesh::driver::{Config, Mesh, enrolment};
+use volvox_mesh::driver::{Config, Mesh, enrolment, join};
 use volvox_mesh::identity::Kind;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::tls::authority::{Authority, VALIDITY};
 use volvox_mesh::tls::config::system_clock;
 use volvox_mesh::tls::folder::{Credentials, MemberFolder};
 use volvox_mesh::tls::register::Clash;
+use volvox_mesh::tls::token::JoinToken;
 use volvox_protocol::cell::CellCapacity;
 use volvox_protocol::event::Event;
 use volvox_protocol::id::CellId;
 
 use self::rep::{Deed, Look, Rep, Stats};
+use self::streams::FakeStreams;
 
 /// The authority of a cluster, and a place for everybody's folders.
 pub struct Cluster {
@@ -286,6 +289,7 @@ pub struct FakeCell {
     mesh: Mesh,
     deeds: tokio::sync::mpsc::Sender<Deed>,
     stats: Arc<Stats>,
+    streams: Arc<FakeStreams>,
     runtime: Option<Runtime>,
 }
 
@@ -309,6 +313,31 @@ impl FakeCell {
         stats: Arc<Stats>,
     ) -> anyhow::Result<FakeCell> {
         let folder = cluster.appoint(Kind::Cell, &plan.name)?;
+        FakeCell::start_in(runtime, folder, at, plan, stats)
+    }
+
+    /// Starts one that joins with this line, with a runtime of its own.
+    pub fn join(folder: PathBuf, line: &str, plan: CellPlan) -> anyhow::Result<FakeCell> {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let token = JoinToken::parse(line)?;
+        let at: SocketAddr = token.addresses().first().context("no address")?.parse()?;
+        let name = CellId::new(&plan.name)?;
+        let member = MemberFolder::open(&folder)?;
+        runtime.block_on(join(&token, Kind::Cell, &name, &member))?;
+        let handle = runtime.handle().clone();
+        let stats = Arc::new(Stats::default());
+        let mut cell = FakeCell::start_in(&handle, folder, at, plan, stats)?;
+        cell.runtime = Some(runtime);
+        Ok(cell)
+    }
+
+    fn start_in(
+        runtime: &Handle,
+        folder: PathBuf,
+        at: SocketAddr,
+        plan: CellPlan,
+        stats: Arc<Stats>,
+    ) -> anyhow::Result<FakeCell> {
         let id = CellId::new(&plan.name)?;
         let config = Config {
             folder,
@@ -319,7 +348,8 @@ impl FakeCell {
             enrolment: None,
         };
         let (deeds, inbox) = rep::channel();
-        let service = Arc::new(rep::router(deeds.clone()));
+        let streams = Arc::new(FakeStreams::default());
+        let service = Arc::new(streams::register(rep::router(deeds.clone()), &streams));
         let (mesh, rep) = runtime.block_on(async {
             let mesh = Mesh::start(config, service).await?;
             let rep = Rep::new(id.clone(), plan, mesh.clone(), deeds.clone(), Arc::clone(&stats));
@@ -327,7 +357,7 @@ impl FakeCell {
         })?;
         let events = mesh.subscribe();
         runtime.spawn(rep.run(inbox, events));
-        Ok(FakeCell { id, mesh, deeds, stats, runtime: None })
+        Ok(FakeCell { id, mesh, deeds, stats, streams, runtime: None })
     }
 
     /// Which cell it is.
@@ -343,6 +373,11 @@ impl FakeCell {
     /// What it counts.
     pub fn stats(&self) -> &Arc<Stats> {
         &self.stats
+    }
+
+    /// Its logs and terminals.
+    pub fn streams(&self) -> &Arc<FakeStreams> {
+        &self.streams
     }
 
     /// What it has now. Nothing, if it was killed.
