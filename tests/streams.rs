@@ -44,7 +44,7 @@ impl Site {
         let body = json!({"role": "cell", "uses": 1, "ttl_s": 600});
         let answer = self.done("/v1/join_tokens/create", &body);
         let line = answer["join_token"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
-        FakeCell::join(self.folder.path().join(name), &line, CellPlan::named(name)).unwrap()
+        FakeCell::join(&line, &self.folder.path().join(name), CellPlan::named(name)).unwrap()
     }
 
     fn done(&self, path: &str, body: &Value) -> Value {

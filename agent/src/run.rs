@@ -99,7 +99,9 @@ async fn live(
     let mut stopping = false;
     loop {
         tokio::select! {
-            _ = &mut is_evacuated, if membership.get().is_some() => {
+            evacuated = &mut is_evacuated, if membership.get().is_some() => {
+                // Whoever looks after us is to start another.
+                evacuated.context("the rep has ended")?;
                 // Everybody may know: there is nothing here any more.
                 if let Some(member) = membership.get() {
                     member.mesh.leave().await;

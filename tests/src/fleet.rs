@@ -8,7 +8,7 @@ pub mod rep;
 pub mod streams;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -313,28 +313,28 @@ impl FakeCell {
         stats: Arc<Stats>,
     ) -> anyhow::Result<FakeCell> {
         let folder = cluster.appoint(Kind::Cell, &plan.name)?;
-        FakeCell::start_in(runtime, folder, at, plan, stats)
+        FakeCell::serve(runtime, folder, vec![at.to_string()], plan, stats)
     }
 
-    /// Starts one that joins with this line, with a runtime of its own.
-    pub fn join(folder: PathBuf, line: &str, plan: CellPlan) -> anyhow::Result<FakeCell> {
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    /// Joins by the line of a join token, as a machine does: for a coordinator that has an authority
+    /// of its own. It has a runtime of its own, and keeps its membership in `folder`.
+    pub fn join(line: &str, folder: &Path, plan: CellPlan) -> anyhow::Result<FakeCell> {
         let token = JoinToken::parse(line)?;
-        let at: SocketAddr = token.addresses().first().context("no address")?.parse()?;
-        let name = CellId::new(&plan.name)?;
-        let member = MemberFolder::open(&folder)?;
-        runtime.block_on(join(&token, Kind::Cell, &name, &member))?;
-        let handle = runtime.handle().clone();
-        let stats = Arc::new(Stats::default());
-        let mut cell = FakeCell::start_in(&handle, folder, at, plan, stats)?;
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let (id, member) = (CellId::new(&plan.name)?, MemberFolder::open(folder)?);
+        runtime.block_on(join(&token, Kind::Cell, &id, &member))?;
+        drop(member);
+        let (handle, stats) = (runtime.handle().clone(), Arc::new(Stats::default()));
+        let (folder, seeds) = (folder.to_path_buf(), token.addresses().to_vec());
+        let mut cell = FakeCell::serve(&handle, folder, seeds, plan, stats)?;
         cell.runtime = Some(runtime);
         Ok(cell)
     }
 
-    fn start_in(
+    fn serve(
         runtime: &Handle,
         folder: PathBuf,
-        at: SocketAddr,
+        seeds: Vec<String>,
         plan: CellPlan,
         stats: Arc<Stats>,
     ) -> anyhow::Result<FakeCell> {
@@ -344,7 +344,7 @@ impl FakeCell {
             listen: ([127, 0, 0, 1], 0).into(),
             advertise: None,
             profile: plan.profile.clone(),
-            seeds: vec![at.to_string()],
+            seeds,
             enrolment: None,
         };
         let (deeds, inbox) = rep::channel();

@@ -3,6 +3,7 @@
 pub mod disk;
 pub mod fleet;
 pub mod load;
+pub mod site;
 pub mod wait;
 
 use std::io::Write as _;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tracing::{debug, error, info, warn};
 use volvox_mesh::driver::Mesh;
 use volvox_mesh::identity::MemberId;
@@ -154,12 +154,16 @@ struct Changes {
 impl Watch for Changes {
     fn changed(&self, guid: &ContainerGuid, view: Option<ContainerView>, free: CellCapacity) {
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = changed.0.is_empty();
         changed.0.insert(guid.clone(), view);
         changed.1 = free;
         drop(changed);
-        // A full queue is worked off, and the rep looks here after each batch of inputs.
-        match self.queue.try_send(Message::Look) {
-            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+        // One call is enough for all until the rep looks: orders need the room in the queue. A full
+        // queue is worked off, and the rep looks here after each batch of inputs.
+        if is_first {
+            match self.queue.try_send(Message::Look) {
+                Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+            }
         }
     }
 }
@@ -188,17 +192,30 @@ impl Entrance {
         let clock = Clock::new();
         let now = clock.now();
         let changes = Arc::new(Changes {
-            changed: Mutex::new((BTreeMap::new(), settings_capacity(&executor)?)),
+            changed: Mutex::new((BTreeMap::new(), CellCapacity::default())),
             queue: self.queue.clone(),
         });
         executor.watch(Arc::<Changes>::clone(&changes) as Arc<dyn Watch>)?;
+        // Answered after all that is there was shown. A rep that did not know its containers would
+        // have the board strike them out.
+        let free = executor.remaining()?;
+        let shown = {
+            let mut changed = changes.changed.lock().unwrap_or_else(PoisonError::into_inner);
+            changed.1 = free;
+            std::mem::take(&mut changed.0)
+        };
         let (assignments, assigned) = assignments;
         let seed = random();
         // A later life's loads are newer: microseconds since 1970 grow faster than loads are told.
         let mut rep = Rep::new(now, settings, now.as_nanos() / 1_000);
         rep.apply(now, Input::Assigned(assigned));
+        rep.apply(now, Input::Containers(shown.clone().into_iter().collect(), free));
         let (test, rootfs) = match self_test {
-            Some((settings, rootfs)) => (Some(SelfTest::new(now, settings, seed)), rootfs),
+            Some((settings, rootfs)) => {
+                let mut test = SelfTest::new(now, settings, seed);
+                show_tests(&mut test, now, &shown);
+                (Some(test), rootfs)
+            }
             None => (None, String::new()),
         };
         let driver = Driver {
@@ -209,6 +226,7 @@ impl Entrance {
             executor,
             assignments,
             changes,
+            loads: publish_loads(mesh.clone(), &runtime),
             mesh,
             runtime,
             queue: self.queue,
@@ -229,8 +247,33 @@ impl Default for Entrance {
     }
 }
 
-fn settings_capacity(executor: &Executor) -> anyhow::Result<CellCapacity> {
-    Ok(executor.remaining()?)
+/// Shows the self-test what is of it.
+fn show_tests(
+    test: &mut SelfTest,
+    now: Timestamp,
+    all: &BTreeMap<ContainerGuid, Option<ContainerView>>,
+) {
+    for (guid, view) in all {
+        if guid.as_str().starts_with(self_test::PREFIX) {
+            test.saw(now, guid, view.as_ref());
+        }
+    }
+}
+
+/// One task tells loads, so that an older one never follows a newer one. Those in between are left out.
+fn publish_loads(mesh: Mesh, runtime: &Handle) -> watch::Sender<Option<CellLoad>> {
+    let (loads, mut next) = watch::channel(None);
+    runtime.spawn(async move {
+        while next.changed().await.is_ok() {
+            let load: Option<CellLoad> = next.borrow_and_update().clone();
+            if let Some(load) = load
+                && let Err(error) = mesh.publish_load(load).await
+            {
+                debug!(%error, "a load was not told");
+            }
+        }
+    });
+    loads
 }
 
 fn random() -> u64 {
@@ -270,6 +313,7 @@ struct Driver {
     executor: Executor,
     assignments: Assignments,
     changes: Arc<Changes>,
+    loads: watch::Sender<Option<CellLoad>>,
     mesh: Mesh,
     runtime: Handle,
     queue: SyncSender<Message>,
@@ -281,6 +325,8 @@ struct Driver {
 
 impl Driver {
     fn work(mut self, inbox: &Receiver<Message>) {
+        self.look();
+        self.go_on();
         loop {
             let now = self.clock.now();
             let tests = self.test.as_ref().map_or(Timestamp::NEVER, SelfTest::next_wake);
@@ -290,16 +336,14 @@ impl Driver {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            for _ in 0..QUEUE {
-                match next.take() {
-                    Some(Message::Close) => return info!("rep closed"),
-                    Some(message) => self.hear(message),
-                    None => break,
+            let mut heard = 0;
+            while let Some(message) = next {
+                match message {
+                    Message::Close => return info!("rep closed"),
+                    message => self.hear(message),
                 }
-                next = inbox.try_recv().ok();
-            }
-            if let Some(message) = next {
-                self.hear(message);
+                heard += 1;
+                next = if heard < QUEUE { inbox.try_recv().ok() } else { None };
             }
             self.look();
             self.go_on();
@@ -349,11 +393,7 @@ impl Driver {
         }
         let now = self.clock.now();
         if let Some(test) = &mut self.test {
-            for (guid, view) in &all {
-                if guid.as_str().starts_with(self_test::PREFIX) {
-                    test.saw(now, guid, view.as_ref());
-                }
-            }
+            show_tests(test, now, &all);
         }
         self.rep.apply(now, Input::Containers(all.into_iter().collect(), free));
     }
@@ -412,12 +452,7 @@ impl Driver {
             Effect::Fetch(contact, asked) => self.ask(contact, &asked, Input::Fetched),
             Effect::Sync(contact, asked) => self.sync(contact, asked),
             Effect::PublishLoad(load) => {
-                let mesh = self.mesh.clone();
-                self.runtime.spawn(async move {
-                    if let Err(error) = mesh.publish_load(load).await {
-                        debug!(%error, "a load was not told");
-                    }
-                });
+                let _before = self.loads.send_replace(Some(load));
             }
             Effect::Inconceivable(guid, what) => {
                 warn!(container = %guid, what, "a row of the table that should not be met");
@@ -438,6 +473,8 @@ impl Driver {
             Ok(refused) => refused.into_iter().map(|(guid, why)| (guid, why.to_string())).collect(),
             Err(error) => guids.into_iter().map(|guid| (guid, error.to_string())).collect(),
         };
+        // What was reserved is shown by now: the load that names the batch counts it too.
+        self.look();
         self.rep.apply(self.clock.now(), Input::Reserved(batch, refused));
     }
 

@@ -8,6 +8,7 @@ use volvox_protocol::actual_lrp::{
 };
 use volvox_protocol::definition::{DynamicValue, MetricTagValue, MetricTags, Routes};
 use volvox_protocol::id::InstanceGuid;
+use volvox_protocol::limits::{ENTRIES, TEXT_BYTES};
 
 use crate::executor::environment::NetworkFacts;
 
@@ -56,12 +57,15 @@ pub fn running(
     }
 }
 
-/// Names that cannot be read are none: other routers may use the same key for something else.
+/// Names that cannot be read are none: other routers may use the same key for something else. More or
+/// longer ones than the board takes are left out: it would never hear that the instance runs.
 fn internal_routes(routes: &Routes) -> Box<[InternalRoute]> {
     let Some(value) = routes.get(INTERNAL_ROUTER) else { return Box::default() };
     let read: Result<Vec<Internal>, _> = serde_json::from_str(value.as_str());
     read.unwrap_or_default()
         .into_iter()
+        .filter(|it| it.hostname.len() <= TEXT_BYTES)
+        .take(ENTRIES)
         .map(|it| InternalRoute { hostname: it.hostname.into() })
         .collect()
 }

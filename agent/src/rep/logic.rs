@@ -12,6 +12,7 @@
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 mod evacuation;
+mod fetching;
 mod instances;
 mod intake;
 mod offline;
@@ -19,7 +20,7 @@ mod reporting;
 mod syncing;
 mod tasks;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,7 @@ use volvox_protocol::task::TaskDefinition;
 use volvox_protocol::time::Timestamp;
 
 use self::evacuation::Evacuation;
+use self::fetching::Fetching;
 use self::reporting::Reports;
 use self::syncing::Syncing;
 use crate::executor::logic::{ContainerView, Wanted};
@@ -216,6 +218,8 @@ enum Busy {
     Reading,
     /// Its definition is being fetched.
     Fetching,
+    /// The executor was told to run it, and has not shown that it does.
+    Beginning,
     /// The executor is deleting it.
     Deleting,
 }
@@ -237,6 +241,8 @@ struct Entry {
     stop: bool,
     /// What is kept of it is on the disk.
     assigned: bool,
+    /// The board said that this cell shall run the task, and it has not been run.
+    granted: bool,
     alone: offline::Alone,
 }
 
@@ -252,6 +258,7 @@ impl Entry {
             not_before: Timestamp::ZERO,
             stop: false,
             assigned: false,
+            granted: false,
             alone: offline::Alone::default(),
         }
     }
@@ -289,7 +296,10 @@ pub struct Rep {
     settings: Settings,
     entries: BTreeMap<ContainerGuid, Entry>,
     definitions: BTreeMap<DefinitionKey, Arc<KnownDefinition>>,
-    tasks: BTreeMap<TaskGuid, Arc<TaskDefinition>>,
+    /// Those that were fetched and cannot be read.
+    unreadable: BTreeSet<DefinitionKey>,
+    /// Of tasks that are to be run; none: it cannot be read.
+    tasks: BTreeMap<TaskGuid, Option<Arc<TaskDefinition>>>,
     free: CellCapacity,
     digest: Digest,
     last_batch: u64,
@@ -304,8 +314,7 @@ pub struct Rep {
     knows_alone: bool,
     reports: Reports,
     syncing: Syncing,
-    fetch: VecDeque<Fetch>,
-    fetching: bool,
+    fetching: Fetching,
     orders: BTreeMap<u64, Vec<Option<OrderAnswer>>>,
     reserving: BTreeMap<u64, intake::Batch>,
     next_batch: u64,
@@ -313,13 +322,6 @@ pub struct Rep {
     next_pass: Timestamp,
     effects: Vec<Effect>,
     inconceivable: u64,
-}
-
-/// Something whose definition is missing.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Fetch {
-    Lrp(DefinitionKey),
-    Task(TaskGuid),
 }
 
 impl Rep {
@@ -331,6 +333,7 @@ impl Rep {
             settings,
             entries: BTreeMap::new(),
             definitions: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
             tasks: BTreeMap::new(),
             free: CellCapacity::default(),
             digest: Digest::default(),
@@ -344,8 +347,7 @@ impl Rep {
             knows_alone: false,
             reports: Reports::default(),
             syncing: Syncing::default(),
-            fetch: VecDeque::new(),
-            fetching: false,
+            fetching: Fetching::default(),
             orders: BTreeMap::new(),
             reserving: BTreeMap::new(),
             next_batch: 0,
@@ -385,7 +387,7 @@ impl Rep {
         self.look_after_the_lone(now);
         self.report(now);
         self.begin_sync(now);
-        self.begin_fetch();
+        self.begin_fetch(now);
         self.publish();
         self.end_evacuation(now);
         std::mem::take(&mut self.effects)
@@ -393,7 +395,7 @@ impl Rep {
 
     /// When to call [`Rep::go_on`] next, if nothing is heard.
     pub fn next_wake(&self) -> Timestamp {
-        let asks = [self.reports.due(), self.syncing.due()];
+        let asks = [self.reports.due(), self.syncing.due(), self.fetching.due()];
         let asks = asks.into_iter().flatten().filter(|_| self.coordinator.is_some());
         let own = [self.evacuation_due(), self.alone_due()].into_iter().flatten();
         asks.chain(own).fold(self.next_pass, Timestamp::min)
@@ -477,15 +479,25 @@ impl Rep {
         let entry =
             self.entries.entry(guid.clone()).or_insert_with(|| Entry::new(owner, Belief::Unknown));
         self.digest.take(entry.item());
-        let was_deleting =
-            entry.container.as_ref().is_some_and(|it| it.container.deletion == Deletion::Underway);
-        if was_deleting && view.container.deletion == Deletion::NotAsked {
-            // It could not be taken away: the next pass asks again.
-            entry.busy = Busy::No;
-            entry.not_before = now + self.settings.pass_every;
-        }
-        if entry.busy == Busy::Reserving {
-            entry.busy = Busy::No;
+        let state = view.container.state;
+        match entry.busy {
+            // It could not be taken away, for a deletion leaves nothing that lives: the next pass asks
+            // again. That it was under way is not always seen, since only the last view is shown.
+            Busy::Deleting
+                if state == ContainerState::Completed
+                    && view.container.deletion == Deletion::NotAsked =>
+            {
+                entry.busy = Busy::No;
+                entry.not_before = now + self.settings.pass_every;
+            }
+            Busy::Reserving => entry.busy = Busy::No,
+            Busy::Beginning if state != ContainerState::Reserved => entry.busy = Busy::No,
+            Busy::No
+            | Busy::Asking
+            | Busy::Reading
+            | Busy::Fetching
+            | Busy::Beginning
+            | Busy::Deleting => {}
         }
         entry.note_running(&view);
         entry.container = Some(view);
@@ -503,12 +515,19 @@ impl Rep {
         let Some(entry) = self.entries.get_mut(guid) else { return };
         self.digest.take(entry.item());
         entry.container = None;
-        if matches!(entry.busy, Busy::Deleting | Busy::Fetching | Busy::Reserving) {
-            entry.busy = Busy::No;
+        match entry.busy {
+            Busy::Deleting | Busy::Fetching | Busy::Reserving | Busy::Beginning => {
+                entry.busy = Busy::No;
+            }
+            Busy::No | Busy::Asking | Busy::Reading => {}
         }
+        entry.granted = false;
         entry.not_before = Timestamp::ZERO;
         if entry.alone.is_restarting() {
-            return self.make_again(guid);
+            if !entry.stop {
+                return self.make_again(guid);
+            }
+            entry.alone.give_up();
         }
         self.judge(now, guid, Look::Believed);
         self.forget_if_over(guid);
@@ -541,6 +560,7 @@ impl Rep {
         });
         if !used {
             self.definitions.remove(key);
+            self.unreadable.remove(key);
         }
     }
 
@@ -604,8 +624,7 @@ impl Rep {
         self.knows_alone = false;
         self.reports.clear();
         self.syncing.clear();
-        self.fetch.clear();
-        self.fetching = false;
+        self.fetching.clear();
         let mut idle = Vec::new();
         for (guid, entry) in &mut self.entries {
             if matches!(entry.busy, Busy::Asking | Busy::Reading | Busy::Fetching) {

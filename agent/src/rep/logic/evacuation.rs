@@ -15,7 +15,7 @@ use crate::executor::work::Owner;
 use crate::rep::view;
 
 /// The seeds' reason for a task that was still running.
-const TIMED_OUT: &str = "timed out during cell evacuation";
+pub(super) const TIMED_OUT: &str = "timed out during cell evacuation";
 /// How long what is left has to be taken away after that.
 const LAST_GRACE: Duration = Duration::from_secs(30);
 
@@ -72,6 +72,10 @@ impl Rep {
         Some(evacuation.next_poll.min(end))
     }
 
+    pub(super) fn has_timed_out(&self) -> bool {
+        self.evacuation.as_ref().is_some_and(|it| it.timed_out)
+    }
+
     /// Looks at what is still here, once in a while, and gives up at the end.
     pub(super) fn poll_evacuees(&mut self, now: Timestamp) {
         let Some(evacuation) = &mut self.evacuation else { return };
@@ -81,6 +85,7 @@ impl Rep {
         let time_is_over = now >= evacuation.since + self.settings.evacuation_timeout;
         if time_is_over && !evacuation.timed_out {
             evacuation.timed_out = true;
+            evacuation.next_poll = now + self.settings.evacuate_every;
             return self.take_the_rest_away();
         }
         if now >= evacuation.next_poll {
@@ -185,7 +190,8 @@ impl Rep {
             .entries
             .values()
             .all(|it| it.container.is_none() && it.busy == super::Busy::No || it.is_local());
-        let told = self.reports.is_idle() || self.coordinator.is_none();
+        // What was lost on the way is found by a sync.
+        let told = self.reports.is_idle() && self.syncing.is_idle() || self.coordinator.is_none();
         let latest = self.settings.evacuation_timeout + LAST_GRACE;
         let Some(evacuation) = &mut self.evacuation else { return };
         let too_late = now >= evacuation.since + latest;

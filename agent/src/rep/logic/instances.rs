@@ -8,7 +8,8 @@ use volvox_protocol::request::CellRequest;
 use volvox_protocol::tables::rep_lrp::{ContainerView, LrpAction, LrpView, rep_lrp};
 use volvox_protocol::time::Timestamp;
 
-use super::{Assigned, Belief, Busy, Effect, Entry, Fetch, Look, Rep, definition_of};
+use super::fetching::Fetch;
+use super::{Assigned, Belief, Busy, Effect, Entry, Look, Rep, definition_of};
 use crate::executor::registry::ContainerGuid;
 use crate::executor::work::{Owner, Work};
 use crate::rep::facts;
@@ -16,6 +17,8 @@ use crate::rep::view;
 
 /// What an exit says that left no reason: the board wants one.
 const NO_REASON: &str = "the process ended";
+/// What is wrong with a definition that a later release has written.
+pub(super) const UNREADABLE: &str = "it cannot be read: is the coordinator of a later release?";
 
 impl Rep {
     pub(super) fn judge_lrp(&mut self, guid: &ContainerGuid, look: Look) {
@@ -63,7 +66,8 @@ impl Rep {
         }
     }
 
-    /// The board knows that it runs. It also has to know how it is reached now, and its tags.
+    /// The board knows that it runs. It also has to know how it is reached now, and its tags. Those are
+    /// not known before the definition is: until then the board knows better.
     fn bring_up_to_date(
         &mut self,
         guid: &ContainerGuid,
@@ -72,7 +76,7 @@ impl Rep {
         reported: Option<&Running>,
     ) {
         let (Some(reported), Some(now)) = (reported, self.facts(guid)) else { return };
-        if *reported != *now {
+        if *reported != *now && self.definitions.contains_key(&definition_of(&key)) {
             self.ask(guid, CellRequest::StartLrp(key, self.on(instance), now));
         }
     }
@@ -103,7 +107,10 @@ impl Rep {
     pub(super) fn run_lrp(&mut self, guid: &ContainerGuid, key: &LrpKey, instance: &InstanceGuid) {
         let of = definition_of(key);
         let Some(known) = self.definitions.get(&of).cloned() else {
-            self.fetch.push_back(Fetch::Lrp(of));
+            if self.unreadable.contains(&of) {
+                return self.cannot_run(guid, UNREADABLE);
+            }
+            self.fetching.want(Fetch::Lrp(of));
             if let Some(entry) = self.entries.get_mut(guid) {
                 entry.busy = Busy::Fetching;
             }
@@ -115,6 +122,7 @@ impl Rep {
         }
         let Some(entry) = self.entries.get_mut(guid) else { return };
         entry.assigned = true;
+        entry.busy = Busy::Beginning;
         let (key, instance) = (key.clone(), instance.clone());
         self.effects.push(Effect::Assign(Assigned { key, instance, definition: known }));
         self.effects.push(Effect::Run(guid.clone(), work));

@@ -16,7 +16,8 @@ use volvox_protocol::tables::rep_lrp::LrpView;
 use volvox_protocol::tables::rep_task::TaskView;
 use volvox_protocol::time::Timestamp;
 
-use super::{Belief, Busy, Effect, Entry, Fetch, Rep, definition_of};
+use super::fetching::Fetch;
+use super::{Belief, Busy, Effect, Entry, Rep, definition_of};
 use crate::executor::logic::Wanted;
 use crate::executor::registry::ContainerGuid;
 use crate::executor::resources::ContainerResources;
@@ -102,7 +103,7 @@ impl Rep {
                 CellOrder::StopInstance(_, on) => self.stop(now, &on.instance_guid.into()),
                 CellOrder::CancelTask(task) => self.cancel(&task),
                 CellOrder::UpdateInstance(key, _) => {
-                    self.fetch.push_back(Fetch::Lrp(definition_of(&key)));
+                    self.fetching.want(Fetch::Lrp(definition_of(&key)));
                 }
                 CellOrder::Sync => self.syncing.want_full(),
                 CellOrder::Evacuate => self.evacuate(now),
@@ -175,6 +176,12 @@ impl Rep {
             let told = "names of tasks may have 63 letters, digits, _ and - here";
             (!is_container_id(name)).then(|| format!("task {name:?}: {told}"))
         });
+        let no = no.or_else(|| match self.entries.get(&ContainerGuid::from(&guid)) {
+            Some(entry) if !is_under_way(entry) => {
+                Some(format!("the last container of the name {name} is still being taken away"))
+            }
+            Some(_) | None => None,
+        });
         if let Some(reason) = no {
             refused.tasks.push((guid, reason));
             return;
@@ -206,7 +213,7 @@ impl Rep {
                     )
                 );
             let same = matches!(&entry.owner, Owner::Lrp { key: of, .. } if of == key);
-            same && starting && !entry.stop
+            same && starting && !entry.stop && entry.busy != Busy::Deleting
         })
     }
 
@@ -231,7 +238,9 @@ impl Rep {
                     let Some(entry) = self.entries.remove(&guid) else { continue };
                     match entry.owner {
                         Owner::Lrp { key, .. } => {
-                            refused.lrps.push((definition_of(&key), key.index, reason.clone()));
+                            let of = definition_of(&key);
+                            self.forget_definition(&of);
+                            refused.lrps.push((of, key.index, reason.clone()));
                         }
                         Owner::Task { guid, .. } => refused.tasks.push((guid, reason.clone())),
                         Owner::Local(_) => {}
@@ -252,6 +261,14 @@ impl Rep {
 
 fn resources(needs: &Arc<Requirements>) -> ContainerResources {
     ContainerResources { memory_mb: needs.memory_mb, disk_mb: needs.disk_mb }
+}
+
+/// Whether this is a task that was taken on and has not ended.
+fn is_under_way(entry: &Entry) -> bool {
+    let is_task = matches!(entry.owner, Owner::Task { .. });
+    let ends = entry.busy == Busy::Deleting || entry.state() == Some(ContainerState::Completed);
+    let is_gone = entry.container.is_none() && entry.busy != Busy::Reserving;
+    is_task && !ends && !is_gone
 }
 
 /// A name that nobody else has: 112 bits of a sequence whose seed is the machine's.

@@ -9,7 +9,7 @@ use volvox_protocol::tables::rep_lrp::{ContainerView, LrpView};
 use volvox_protocol::time::Timestamp;
 
 use super::intake::Batch;
-use super::{Belief, Busy, Effect, Entry, Rep, definition_of};
+use super::{Belief, Busy, Effect, Entry, Look, Rep, definition_of};
 use crate::executor::logic::{self, Wanted};
 use crate::executor::registry::ContainerGuid;
 use crate::executor::work::{Owner, Work};
@@ -57,7 +57,7 @@ impl Entry {
 
     fn may_be_restarted(&self) -> bool {
         let idle = self.busy == Busy::No && !self.alone.restarting && !self.alone.gave_up;
-        idle && !self.stop
+        idle && !self.stop && self.is_ours()
     }
 
     /// Whether the board would have it run here, as far as we know.
@@ -88,7 +88,7 @@ impl Rep {
             return Some(self.since + self.settings.alone_after);
         }
         let waiting = self.entries.values().filter(|it| it.may_be_restarted());
-        waiting.filter_map(|it| it.alone.restart_at).min()
+        waiting.filter_map(|it| Some(it.alone.restart_at?.max(it.not_before))).min()
     }
 
     pub(super) fn look_after_the_lone(&mut self, now: Timestamp) {
@@ -107,7 +107,7 @@ impl Rep {
         let Some(entry) = self.entries.get_mut(guid) else { return };
         let Owner::Lrp { key, .. } = &entry.owner else { return };
         let known = self.definitions.contains_key(&definition_of(key));
-        if !known || !entry.may_be_restarted() || !entry.is_ours() {
+        if !known || !entry.may_be_restarted() || now < entry.not_before {
             return;
         }
         let container = entry.container.as_ref().map(|it| &it.container);
@@ -161,10 +161,14 @@ impl Rep {
 
     pub(super) fn no_room_again(&mut self, now: Timestamp, guid: &ContainerGuid, reason: &str) {
         self.effects.push(Effect::Note(guid.clone(), format!("cannot be restarted: {reason}")));
-        if let Some(entry) = self.entries.get_mut(guid) {
-            entry.busy = Busy::No;
-            entry.alone.restarting = false;
+        let Some(entry) = self.entries.get_mut(guid) else { return };
+        entry.busy = Busy::No;
+        entry.alone.restarting = false;
+        if self.coordinator.is_none() {
             entry.not_before = now + self.settings.pass_every;
+        } else {
+            // There is a coordinator again, and it finds another cell.
+            self.judge(now, guid, Look::Believed);
         }
     }
 
@@ -172,6 +176,10 @@ impl Rep {
     pub(super) fn run_again(&mut self, guid: &ContainerGuid) {
         let Some(entry) = self.entries.get_mut(guid) else { return };
         entry.alone.restarting = false;
+        if entry.stop {
+            // It was told to stop while it was between two containers.
+            return self.delete(guid);
+        }
         let Owner::Lrp { key, instance } = entry.owner.clone() else { return };
         self.run_lrp(guid, &key, &instance);
     }

@@ -12,7 +12,8 @@ use volvox_protocol::request::{CellRequest, TaskOutcome};
 use volvox_protocol::task::TaskState;
 use volvox_protocol::time::Timestamp;
 
-use super::{Belief, Busy, Fetch, Look, Rep, Unanswered, definition_of};
+use super::fetching::Fetch;
+use super::{Belief, Busy, Look, Rep, Unanswered, definition_of};
 use crate::executor::registry::ContainerGuid;
 use crate::executor::work::Owner;
 use crate::rep::view;
@@ -47,6 +48,10 @@ impl Syncing {
 
     pub(super) fn clear(&mut self) {
         *self = Syncing::default();
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.under_way.is_none() && !self.full && self.wanted.is_empty()
     }
 
     pub(super) fn due(&self) -> Option<Timestamp> {
@@ -92,6 +97,7 @@ impl Rep {
         for guid in wanted {
             if !versions.contains_key(&guid)
                 && let Some(entry) = self.entries.get_mut(&guid)
+                && entry.busy == Busy::Reading
             {
                 entry.busy = Busy::No;
                 self.forget_if_over(&guid);
@@ -118,6 +124,8 @@ impl Rep {
             let look = self.believe_record(guid, *version, &records);
             self.judge(now, guid, look);
             self.stop_if_told(now, guid, &records);
+            // It may be gone by now.
+            self.forget_if_over(guid);
         }
         if asked.full {
             self.settle_missing(&asked.versions, &pages);
@@ -165,7 +173,8 @@ impl Rep {
         let Owner::Lrp { key, instance } = &entry.owner else { return };
         let own = self.on(instance);
         let told = records.at(key).iter().any(|it| it.stopping && view::held_by(it) == Some(&own));
-        if told && !entry.stop {
+        let stops = entry.stop && entry.container.as_ref().is_none_or(|it| it.container.stopped);
+        if told && !stops {
             self.stop(now, guid);
         }
     }
@@ -194,14 +203,14 @@ impl Rep {
                 Presence::Evacuating => CellRequest::RemoveEvacuating(key, on.clone()),
                 Presence::Ordinary | Presence::Suspect => CellRequest::RemoveLrp(key, on.clone()),
             };
-            self.reports.queue(None, request);
+            self.reports.queue_once(request);
         }
         for task in pages.iter().flat_map(|it| &it.tasks) {
             let ours = task.state == TaskState::Running && task.cell_id.as_ref() == Some(&cell);
             if ours && !has(self, &ContainerGuid::from(&task.task_guid)) {
-                let lost = TaskOutcome::failed_because("task container does not exist");
+                let lost = TaskOutcome::failed_because(self.why_lost());
                 let request = CellRequest::CompleteTask(task.task_guid.clone(), cell.clone(), lost);
-                self.reports.queue(None, request);
+                self.reports.queue_once(request);
             }
         }
     }
@@ -227,7 +236,7 @@ impl Rep {
                 key.process_guid == *process && known.modification_tag != *tag
             });
             let old: Vec<Fetch> = old.map(|(key, _)| Fetch::Lrp(key.clone())).collect();
-            self.fetch.extend(old);
+            old.into_iter().for_each(|it| self.fetching.want(it));
         }
         // After a restart of the agent nothing is known of what runs on.
         let unknown = self.entries.values().filter_map(|entry| match &entry.owner {
@@ -235,7 +244,8 @@ impl Rep {
             Owner::Task { .. } | Owner::Local(_) => None,
         });
         let unknown = unknown.filter(|key| !self.definitions.contains_key(key)).map(Fetch::Lrp);
-        self.fetch.extend(unknown);
+        let unknown: Vec<Fetch> = unknown.collect();
+        unknown.into_iter().for_each(|it| self.fetching.want(it));
     }
 }
 

@@ -1,7 +1,6 @@
 //! Tasks: what the table says to a container and its record. None is started twice.
 
-use std::sync::Arc;
-
+use volvox_protocol::container::ContainerState;
 use volvox_protocol::exchange::CellAnswer;
 use volvox_protocol::id::TaskGuid;
 use volvox_protocol::request::{CellRequest, TaskOutcome};
@@ -10,14 +9,18 @@ use volvox_protocol::tables::rep_task::{
     CompletedTaskCall, TaskAction, TaskContainerView, TaskView, completed_task_call, rep_task,
 };
 
-use super::instances::cut;
-use super::{Belief, Busy, Effect, Fetch, Look, Rep};
+use super::evacuation::TIMED_OUT;
+use super::fetching::Fetch;
+use super::instances::{UNREADABLE, cut};
+use super::{Belief, Busy, Effect, Look, Rep};
 use crate::executor::registry::ContainerGuid;
 use crate::executor::work::{Owner, Work};
 use crate::rep::view;
 
 /// The reason of a task whose container is not there.
 const LOST: &str = "task container does not exist";
+/// The reason of a container that could not be made and left none: the board wants one.
+const NOT_MADE: &str = "the container could not be made";
 
 impl Rep {
     pub(super) fn judge_task(&mut self, guid: &ContainerGuid, look: Look) {
@@ -29,12 +32,13 @@ impl Rep {
         if self.coordinator.is_none() {
             return;
         }
-        let (task, record) = (task.clone(), *record);
+        let (task, record, granted) = (task.clone(), *record, entry.granted);
         let container = view::of_task_container(entry.container.as_ref().map(|it| &it.container));
         let (action, likelihood) = rep_task(container, record);
         self.surprised(guid, likelihood, format!("{container:?} × {record:?}: {action:?}"));
         let cell = self.settings.cell_id.clone();
         match action {
+            TaskAction::Nothing if granted => self.run_task(guid, &task),
             TaskAction::Nothing => {}
             TaskAction::Delete
                 if container == TaskContainerView::Active && look == Look::Believed =>
@@ -50,10 +54,15 @@ impl Rep {
                 self.ask(guid, request);
             }
             TaskAction::CompleteFailed => {
-                let lost = TaskOutcome::failed_because(LOST);
+                let lost = TaskOutcome::failed_because(self.why_lost());
                 self.ask(guid, CellRequest::CompleteTask(task, cell, lost));
             }
         }
+    }
+
+    /// The reason of a task that has no container.
+    pub(super) fn why_lost(&self) -> &'static str {
+        if self.has_timed_out() { TIMED_OUT } else { LOST }
     }
 
     /// The call that reports a completed container.
@@ -66,7 +75,9 @@ impl Rep {
         let result = &view.container.result;
         match completed_task_call(result) {
             CompletedTaskCall::Reject => {
-                CellRequest::RejectTask(task, cell, cut(&result.failure_reason).into())
+                let reason = cut(&result.failure_reason);
+                let reason = if reason.is_empty() { NOT_MADE } else { reason };
+                CellRequest::RejectTask(task, cell, reason.into())
             }
             CompletedTaskCall::Complete => {
                 let stopped = result.stopped;
@@ -89,13 +100,14 @@ impl Rep {
         answer: &CellAnswer,
     ) {
         match request {
-            CellRequest::StartTask(task, _) => {
+            CellRequest::StartTask(..) => {
                 self.believe(guid, TaskView::Running(Ours));
                 let is_ours_to_run = *answer == CellAnswer::ShouldStart(true);
-                let reserved = self.entries.get(guid).and_then(super::Entry::state)
-                    == Some(volvox_protocol::container::ContainerState::Reserved);
-                if is_ours_to_run && reserved {
-                    self.run_task(guid, task);
+                if let Some(entry) = self.entries.get_mut(guid)
+                    && entry.state() == Some(ContainerState::Reserved)
+                {
+                    // It runs when it is judged next, which is at once.
+                    entry.granted = is_ours_to_run;
                 }
             }
             CellRequest::CompleteTask(..) => self.believe(guid, TaskView::Completed(Ours)),
@@ -120,16 +132,19 @@ impl Rep {
     }
 
     pub(super) fn run_task(&mut self, guid: &ContainerGuid, task: &TaskGuid) {
-        let Some(definition) = self.tasks.get(task).cloned() else {
-            self.fetch.push_back(Fetch::Task(task.clone()));
-            if let Some(entry) = self.entries.get_mut(guid) {
-                entry.busy = Busy::Fetching;
-            }
-            return;
+        let Some(entry) = self.entries.get_mut(guid) else { return };
+        // It is run once, if at all, and the executor keeps what it needs.
+        let Some(definition) = self.tasks.remove(task) else {
+            entry.busy = Busy::Fetching;
+            return self.fetching.want(Fetch::Task(task.clone()));
         };
-        let work = Work::Task(Arc::clone(&definition));
-        match work.validate() {
-            Ok(()) => self.effects.push(Effect::Run(guid.clone(), work)),
+        entry.granted = false;
+        let work = definition.map(Work::Task).ok_or_else(|| UNREADABLE.to_owned());
+        match work.and_then(|work| work.validate().map(|()| work)) {
+            Ok(work) => {
+                entry.busy = Busy::Beginning;
+                self.effects.push(Effect::Run(guid.clone(), work));
+            }
             Err(problem) => {
                 let reason = format!("this cell cannot run its definition: {}", cut(&problem));
                 self.effects.push(Effect::Note(guid.clone(), reason.clone()));

@@ -1,0 +1,110 @@
+//! A socket of this machine under the HTTP client: connects to a path instead of an address.
+
+use std::fmt;
+use std::io::{self, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ureq::Error;
+use ureq::config::Config;
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
+};
+
+/// Connects to one path, whatever is asked for.
+#[derive(Debug)]
+pub(super) struct UnixConnector(pub(super) PathBuf);
+
+impl Connector<()> for UnixConnector {
+    type Out = UnixTransport;
+
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        _: Option<()>,
+    ) -> Result<Option<UnixTransport>, Error> {
+        let stream = UnixStream::connect(&self.0)?;
+        let config = details.config;
+        let buffers = LazyBuffers::new(config.input_buffer_size(), config.output_buffer_size());
+        Ok(Some(UnixTransport { stream, buffers }))
+    }
+}
+
+/// Nothing is to be resolved: a path is no host. The client wants an address all the same.
+#[derive(Debug)]
+pub(super) struct NoResolver;
+
+impl Resolver for NoResolver {
+    fn resolve(&self, _: &Uri, _: &Config, _: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
+        let mut addresses = self.empty();
+        addresses.push(SocketAddr::from(([127, 0, 0, 1], 0)));
+        Ok(addresses)
+    }
+}
+
+/// An open connection.
+pub(super) struct UnixTransport {
+    stream: UnixStream,
+    buffers: LazyBuffers,
+}
+
+impl fmt::Debug for UnixTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnixTransport").finish_non_exhaustive()
+    }
+}
+
+fn span(timeout: NextTimeout) -> Option<Duration> {
+    timeout.not_zero().map(|span| *span)
+}
+
+/// A socket whose time is up says that it would block.
+fn timed<T>(done: io::Result<T>, timeout: NextTimeout) -> Result<T, Error> {
+    done.map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Error::Timeout(timeout.reason),
+        _ => Error::Io(error),
+    })
+}
+
+impl Transport for UnixTransport {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
+        let timeout = timeout.for_write();
+        self.stream.set_write_timeout(span(timeout))?;
+        let output = &self.buffers.output()[..amount];
+        timed(self.stream.write_all(output), timeout)
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
+        let timeout = timeout.for_read();
+        self.stream.set_read_timeout(span(timeout))?;
+        let input = self.buffers.input_append_buf();
+        let amount = loop {
+            match self.stream.read(input) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => break timed(done, timeout)?,
+            }
+        };
+        self.buffers.input_appended(amount);
+        Ok(amount > 0)
+    }
+
+    /// An idle connection on which something waits was closed, or is out of step.
+    fn is_open(&mut self) -> bool {
+        if self.stream.set_nonblocking(true).is_err() {
+            return false;
+        }
+        let silent = matches!(
+            self.stream.read(&mut [0]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock
+        );
+        self.stream.set_nonblocking(false).is_ok() && silent
+    }
+}

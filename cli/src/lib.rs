@@ -1,0 +1,56 @@
+//! The command line of Volvox: runs apps and tasks on a fleet and looks after it.
+//!
+//! It speaks to the coordinator's HTTP API and to nothing else, and of our crates knows `protocol`
+//! alone. `args` says what may be asked, `commands` has a file for each command, `client` speaks to
+//! the coordinator, `appfile` reads what people write, and only `output` prints.
+
+mod appfile;
+mod args;
+mod client;
+mod commands;
+mod diff;
+mod error;
+mod nearest;
+mod output;
+mod progress;
+mod random;
+mod span;
+mod wait;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use self::args::Arguments;
+use self::error::Failure;
+use self::output::Output;
+
+/// What a command has at hand.
+struct Context {
+    /// Where the coordinator is, and with what we come to it.
+    place: args::Place,
+    /// What is said.
+    out: Output,
+}
+
+impl Context {
+    /// The way to the coordinator.
+    fn client(&self) -> Result<client::Client, Failure> {
+        client::Client::new(&client::place::find(&self.place)?)
+    }
+}
+
+/// Does what the words of the command line say.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return output::usage(&error),
+    };
+    let Arguments { place, json, color, command } = arguments;
+    let mut context = Context { place, out: Output::new(json, color) };
+    let done = commands::run(&mut context, command).and_then(|()| context.out.finish());
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => context.out.complain(&failure),
+    }
+}
