@@ -11,3 +11,4 @@ pub mod rep;
 pub mod run;
 pub mod runtime;
 pub mod shim;
+pub mod streams;

@@ -466,6 +466,77 @@ record! {
     }
 }
 
+// ---- logs and terminals ----
+
+record! {
+    /// Whose log is meant: of a process all instances, or one; or a task.
+    #[derive(Default)]
+    pub struct LogsRequest {
+        /// The process.
+        process_guid: String = "process_guid" omit,
+        /// Only at this index.
+        index: Option<u32> = "index" omit,
+        /// Only this instance.
+        instance_guid: String = "instance_guid" omit,
+        /// The task, in place of a process.
+        task_guid: String = "task_guid" omit,
+        /// Go on with what comes; of a process also with instances that come.
+        follow: bool = "follow" omit,
+        /// Of what there is, the last so many lines of each instance.
+        tail: Option<u32> = "tail" omit,
+        /// Only lines that were written then or later.
+        since: Timestamp = "since" omit,
+    }
+}
+
+record! {
+    /// One line of a log; or, with `error`, why there are no more of an instance.
+    #[derive(Default)]
+    pub struct LogEntry {
+        /// When it was written.
+        time: Timestamp = "time" always,
+        /// `out` or `err`.
+        stream: String = "stream" always,
+        /// Whose it is: the definition's log source, or the cell's.
+        source: String = "source" always,
+        /// The instance's index.
+        index: u32 = "index" always,
+        /// The instance; of a task, its guid.
+        instance_guid: String = "instance_guid" always,
+        /// What it says. What is not UTF-8 is replaced.
+        message: String = "message" always,
+        /// Why there are no more lines of this instance.
+        error: Option<ApiError> = "error" omit,
+    }
+}
+
+record! {
+    /// A program to run with a terminal in an instance, or in a task.
+    #[derive(Default)]
+    pub struct ExecRequest {
+        /// The process.
+        process_guid: String = "process_guid" omit,
+        /// Its index.
+        index: u32 = "index" omit,
+        /// Only this instance: where one replaces another there are two at an index.
+        instance_guid: String = "instance_guid" omit,
+        /// The task, in place of a process.
+        task_guid: String = "task_guid" omit,
+        /// The program and its arguments.
+        command: Vec<String> = "command" required,
+        /// Who runs it, by the container's own names; left out: root.
+        user: String = "user" omit,
+        /// Where it starts; left out: the user's home.
+        dir: String = "dir" omit,
+        /// More of its environment, `NAME=value`.
+        env: Vec<String> = "env" omit,
+        /// Lines of the terminal; left out: 24.
+        rows: u32 = "rows" omit,
+        /// Characters of a line; left out: 80.
+        columns: u32 = "columns" omit,
+    }
+}
+
 // ---- members of the mesh ----
 
 record! {

@@ -5,6 +5,7 @@
 //! any more, as after kill -9. Many cells that need not be killed share one.
 
 pub mod rep;
+pub mod streams;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ use volvox_protocol::event::Event;
 use volvox_protocol::id::CellId;
 
 use self::rep::{Deed, Look, Rep, Stats};
+use self::streams::FakeStreams;
 
 /// The authority of a cluster, and a place for everybody's folders.
 pub struct Cluster {
@@ -287,6 +289,7 @@ pub struct FakeCell {
     mesh: Mesh,
     deeds: tokio::sync::mpsc::Sender<Deed>,
     stats: Arc<Stats>,
+    streams: Arc<FakeStreams>,
     runtime: Option<Runtime>,
 }
 
@@ -345,7 +348,8 @@ impl FakeCell {
             enrolment: None,
         };
         let (deeds, inbox) = rep::channel();
-        let service = Arc::new(rep::router(deeds.clone()));
+        let streams = Arc::new(FakeStreams::default());
+        let service = Arc::new(streams::register(rep::router(deeds.clone()), &streams));
         let (mesh, rep) = runtime.block_on(async {
             let mesh = Mesh::start(config, service).await?;
             let rep = Rep::new(id.clone(), plan, mesh.clone(), deeds.clone(), Arc::clone(&stats));
@@ -353,7 +357,7 @@ impl FakeCell {
         })?;
         let events = mesh.subscribe();
         runtime.spawn(rep.run(inbox, events));
-        Ok(FakeCell { id, mesh, deeds, stats, runtime: None })
+        Ok(FakeCell { id, mesh, deeds, stats, streams, runtime: None })
     }
 
     /// Which cell it is.
@@ -369,6 +373,11 @@ impl FakeCell {
     /// What it counts.
     pub fn stats(&self) -> &Arc<Stats> {
         &self.stats
+    }
+
+    /// Its logs and terminals.
+    pub fn streams(&self) -> &Arc<FakeStreams> {
+        &self.streams
     }
 
     /// What it has now. Nothing, if it was killed.

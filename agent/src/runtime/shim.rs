@@ -368,6 +368,16 @@ impl Terminal {
         self.shim.connection.send(&Request::Resize(self.process, size));
     }
 
+    /// Sends a signal to the program and its group. Does not wait for whether it was there.
+    pub fn signal(&mut self, signal: i32) {
+        self.shim.connection.send(&Request::Signal(self.process, signal));
+    }
+
+    /// Passes on what waits to be taken, as far as the shim listens.
+    pub fn flush(&mut self) {
+        self.shim.connection.flush();
+    }
+
     /// What comes next, within so long.
     pub fn next(&mut self, patience: Duration) -> Result<Option<Shown>, ShimError> {
         let deadline = Instant::now() + patience;

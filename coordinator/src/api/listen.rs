@@ -239,7 +239,8 @@ impl House {
             .header_read_timeout(self.api.limits.header_time)
             .max_headers(HEADERS)
             .max_buf_size(HEAD_BYTES)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
         let mut connection = pin!(connection);
         let mut stopping = self.api.stopping.subscribe();
         // A stranger may be turned out at any moment.

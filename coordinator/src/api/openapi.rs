@@ -129,6 +129,8 @@ fn responses(components: &mut Components, route: &Route) -> Value {
             ("application/json", with_fewer_keys(components, &list))
         }
         Answer::Events => ("text/event-stream", json!({ "type": "string" })),
+        Answer::Lines(describe) => ("application/x-ndjson", describe(components)),
+        Answer::Upgrade(_) => ("application/json", json!({})),
         Answer::Text(kind) => (kind, json!({ "type": "string" })),
         Answer::Json => ("application/json", json!({ "type": "object" })),
     };
@@ -139,7 +141,20 @@ fn responses(components: &mut Components, route: &Route) -> Value {
     if matches!(route.answer, Answer::List(_)) {
         ok["headers"] = json!({ "ETag": { "schema": { "type": "string" } } });
     }
-    responses.insert("200".to_owned(), ok);
+    match route.answer {
+        Answer::Upgrade(to) => {
+            let about = format!("The connection goes on as {to}; see docs/api.md.");
+            responses.insert("101".to_owned(), json!({ "description": about }));
+        }
+        Answer::Record(_)
+        | Answer::List(_)
+        | Answer::Events
+        | Answer::Lines(_)
+        | Answer::Text(_)
+        | Answer::Json => {
+            responses.insert("200".to_owned(), ok);
+        }
+    }
     let error = LifecycleResponse::schema(components);
     let common: &[u16] = if route.role.is_some() {
         &[400, 401, 403, 408, 413, 415, 429, 503]
@@ -196,6 +211,7 @@ const fn meaning(status: u16) -> &'static str {
         409 => "The record is in a state that does not allow it.",
         413 => "The body is too large.",
         415 => "Not a content type that is spoken here.",
+        426 => "Ask for the upgrade of the connection.",
         429 => "Too many calls.",
         503 => "Not now: try again.",
         _ => "See the message.",

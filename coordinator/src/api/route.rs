@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
+use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -31,11 +32,13 @@ pub(crate) struct Call {
     pub(crate) query: Query,
     pub(crate) body: Bytes,
     pub(crate) encoding: Encoding,
+    /// The connection itself, for who goes on with something else than HTTP.
+    pub(crate) upgrade: Option<OnUpgrade>,
 }
 
 impl Call {
     /// The request: the body, or for GET the query.
-    fn request<Q: DeserializeOwned + Schema>(&self) -> Result<Q, Failure> {
+    pub(crate) fn request<Q: DeserializeOwned + Schema>(&self) -> Result<Q, Failure> {
         if self.method == Method::GET {
             self.query.request::<Q>()
         } else {
@@ -73,6 +76,10 @@ pub(crate) enum Answer {
     List(Describe),
     /// A stream of events.
     Events,
+    /// Records, one on each line, as they come.
+    Lines(Describe),
+    /// The connection goes on with this instead of HTTP.
+    Upgrade(&'static str),
     /// Text of this type.
     Text(&'static str),
     /// Any JSON.

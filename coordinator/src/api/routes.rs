@@ -1,7 +1,7 @@
 //! All routes.
 
 use super::route::Route;
-use super::{cells, deployments, domains, events, lrps, members, operating, tasks};
+use super::{cells, deployments, domains, events, exec, logs, lrps, members, operating, tasks};
 
 /// The table. Paths are distinct.
 pub(crate) fn table() -> Vec<Route> {
@@ -11,6 +11,8 @@ pub(crate) fn table() -> Vec<Route> {
         lrps::routes(),
         deployments::routes(),
         tasks::routes(),
+        logs::routes(),
+        exec::routes(),
         events::routes(),
         members::routes(),
         operating::routes(),

@@ -77,7 +77,8 @@ impl Api {
         request: Request<Incoming>,
         welcome: impl Fn(),
     ) -> (Outcome, Option<Caller>, Encoding) {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        let upgrade = head.extensions.remove();
         let refused = |failure: Failure, caller| (Err(failure), caller, Encoding::Json);
         if !route.takes(&head.method) {
             return refused(Failure::wrong_method(route.verbs), None);
@@ -115,6 +116,7 @@ impl Api {
             query,
             body,
             encoding,
+            upgrade,
         };
         let Answering { subject, work } = (route.handle)(Arc::clone(self), call);
         let noted = caller.as_ref().filter(|_| route.changes);
@@ -301,7 +303,8 @@ fn request_id(headers: &HeaderMap) -> String {
 /// What the status says of a call, for metrics.
 pub(crate) const fn class(status: StatusCode) -> &'static str {
     match status.as_u16() {
-        200..300 => "2xx",
+        // A connection that goes on as something else is a success.
+        100..300 => "2xx",
         300..400 => "3xx",
         400..500 => "4xx",
         _ => "5xx",

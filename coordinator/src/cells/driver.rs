@@ -183,6 +183,11 @@ impl Cells {
         &self.mesh
     }
 
+    /// Who a cell is in the mesh, if it is there.
+    pub fn member(&self, cell: &CellId) -> Option<MemberId> {
+        self.post.member(cell)
+    }
+
     /// Everything counted so far.
     pub fn counters(&self) -> Counters {
         self.tally.read(self.shown.effects_lost.load(Ordering::Relaxed))

@@ -115,10 +115,13 @@ fn every_route_does_what_it_says() {
     ok("POST", "/v1/desired_lrp/remove", json!({"process_guid": "p"}));
 
     // Nothing was left out, but for what needs a cell, and streams, which have tests of their own.
+    let needs_a_cell = ["/v1/cells/evacuate", "/v1/actual_lrps/logs", "/v1/actual_lrps/exec"];
     let missing: Vec<_> = operations(stage.document())
         .into_iter()
         .filter(|(method, path, _)| !called.contains(&(method.clone(), path.clone())))
-        .filter(|(_, path, _)| path != "/v1/cells/evacuate" && !path.starts_with("/v1/events"))
+        .filter(|(_, path, _)| {
+            !needs_a_cell.contains(&path.as_str()) && !path.starts_with("/v1/events")
+        })
         .map(|(method, path, _)| format!("{method} {path}"))
         .collect();
     assert!(missing.is_empty(), "no good call of {missing:?}");

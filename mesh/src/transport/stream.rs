@@ -125,18 +125,29 @@ impl Drop for FrameReader {
 /// The end of a stream to which frames go. Dropped before [`FrameWriter::finish`] it is broken off.
 pub struct FrameWriter {
     stream: Outgoing,
-    /// What was begun to be sent when the caller gave up waiting.
+    /// What is left to be sent of a frame.
     pending: Bytes,
     _lease: Arc<Lease>,
 }
 
 impl FrameWriter {
-    /// Sends a frame: waits for room in QUIC's buffers, which is there when the reader reads. May be
-    /// dropped: then what is left of the frame goes before the next.
+    /// Sends a frame: waits for room in QUIC's buffers, which is there when the reader reads.
     pub async fn send(&mut self, frame: &Frame) -> Result<(), StreamError> {
         self.flush().await?;
-        self.pending = Bytes::from(frame.encode());
+        self.begin(frame);
         self.flush().await
+    }
+
+    /// Takes a frame to be sent by [`FrameWriter::flush`], for who has other things to wait for. Not
+    /// before the last one is sent.
+    pub fn begin(&mut self, frame: &Frame) {
+        debug_assert!(self.pending.is_empty(), "the last frame is sent");
+        self.pending = Bytes::from(frame.encode());
+    }
+
+    /// Whether a frame is not sent yet.
+    pub fn is_behind(&self) -> bool {
+        !self.pending.is_empty()
     }
 
     /// Says that this was all. What was sent still arrives.
@@ -145,7 +156,8 @@ impl FrameWriter {
         self.stream.finish_with(&mut []).await.map_err(|error| broken(&error))
     }
 
-    async fn flush(&mut self) -> Result<(), StreamError> {
+    /// Sends what was begun. May be dropped and called again.
+    pub async fn flush(&mut self) -> Result<(), StreamError> {
         while !self.pending.is_empty() {
             let written = timeout(STALL, self.stream.stream.write(&self.pending)).await;
             let written = written.map_err(|_| StreamError::Silent)?;
