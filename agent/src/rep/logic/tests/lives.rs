@@ -172,3 +172,20 @@ fn a_container_of_the_machine_itself_is_nobodys_business() {
     stage.settle();
     stage.knows_nothing();
 }
+
+#[test]
+fn what_was_told_to_run_is_not_told_again_before_the_executor_shows_it() {
+    let mut stage = Stage::connected();
+    stage.board.desire(0);
+    stage.holds = true;
+    stage.work(&[0]);
+    stage.answer_next(How::Properly);
+    let runs = |stage: &Stage| stage.done.iter().filter(|it| matches!(it, Effect::Run(..))).count();
+    assert_eq!(runs(&stage), 1);
+    // Everything is judged again, and the rep has not looked.
+    stage.rep.judge_all(stage.now);
+    stage.rep.pass(stage.now);
+    stage.settle();
+    assert_eq!((runs(&stage), stage.deletes()), (1, 0));
+    assert_eq!(stage.state(&stage.only()), Some(ContainerState::Initializing));
+}
