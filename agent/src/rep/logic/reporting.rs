@@ -66,6 +66,14 @@ impl Reports {
         self.waiting.retain(|(of, _)| !of.is(guid));
     }
 
+    /// A task of this name is to run here: what was to be said of an older one is not said any more.
+    pub(super) fn drop_older_task(&mut self, task: &TaskGuid) {
+        self.waiting.retain(|(of, request)| {
+            let is_its = matches!(request, CellRequest::CompleteTask(of, ..) if of == task);
+            *of != For::Record || !is_its
+        });
+    }
+
     /// Nor is an answer meant for the next container of that name.
     pub(super) fn forget(&mut self, guid: &ContainerGuid) {
         self.drop_waiting(guid);

@@ -8,8 +8,10 @@ mod evacuating;
 mod intake;
 mod lives;
 mod machine;
+mod outcome;
 mod random;
 mod tables;
+mod telling;
 mod trouble;
 
 use std::collections::VecDeque;
@@ -21,6 +23,7 @@ use volvox_protocol::task::TaskState;
 
 use self::board::Board;
 use self::machine::Machine;
+use self::outcome::subject;
 use super::*;
 
 const PASS: Duration = Duration::from_secs(30);
@@ -177,6 +180,18 @@ impl Stage {
         let it = Assigned { key: key(index), instance: instance.clone(), definition };
         self.assigned.insert(instance, it.clone());
         self.rep.apply(self.now, Input::Assigned(vec![it]));
+    }
+
+    /// The agent is started again: it finds what is on its disk, and the containers.
+    fn restart(&mut self) {
+        let settings = self.rep.settings.clone();
+        self.rep = Rep::new(self.now, settings, self.rep.load_version + 1_000);
+        self.asks.clear();
+        self.fresh.clear();
+        self.rep.apply(self.now, Input::Assigned(self.assigned.values().cloned().collect()));
+        let all = self.machine.show_all();
+        self.rep.apply(self.now, Input::Containers(all, self.machine.free()));
+        self.settle();
     }
 
     fn meet(&mut self) {
@@ -400,92 +415,5 @@ impl Stage {
             }
         };
         self.rep.apply(self.now, input);
-    }
-
-    // What has come of it.
-
-    /// What the board was asked since the last time this was called.
-    fn said(&mut self) -> Vec<&'static str> {
-        self.board.decided.drain(..).map(|(request, _)| name(&request)).collect()
-    }
-
-    /// Containers that were to be deleted.
-    fn deletes(&self) -> usize {
-        self.done.iter().filter(|it| matches!(it, Effect::Delete(_))).count()
-    }
-
-    fn only(&self) -> ContainerGuid {
-        let all: Vec<&ContainerGuid> = self.machine.containers.keys().collect();
-        assert_eq!(all.len(), 1, "{all:?}");
-        all[0].clone()
-    }
-
-    fn state(&self, guid: &ContainerGuid) -> Option<ContainerState> {
-        self.machine.state(guid)
-    }
-
-    /// Both sides count the same.
-    fn agrees(&self) -> bool {
-        self.rep.digest.number() == self.board.digest()
-    }
-
-    /// How it stands, for a test that fails.
-    fn tell(&self) -> String {
-        let mut lines = vec![String::new()];
-        for ((_, index), it) in &self.board.ordinary {
-            lines.push(format!("record {index}: {:?}", it.state));
-        }
-        for (guid, it) in &self.board.tasks {
-            lines.push(format!("task {guid}: {:?} on {:?}", it.state, it.cell));
-        }
-        for (guid, it) in &self.rep.entries {
-            let state = it.state();
-            lines.push(format!("{guid}: {state:?} × {:?}, {:?}", it.belief, it.busy));
-        }
-        let last = self.done.iter().rev().take(12).rev();
-        lines.extend(last.map(|it| format!("{it:?}")));
-        lines.join("\n")
-    }
-
-    fn knows_nothing(&self) {
-        assert!(self.rep.entries.is_empty(), "{:#?}", self.rep.entries);
-        assert!(self.rep.definitions.is_empty() && self.rep.tasks.is_empty());
-        assert!(self.rep.unreadable.is_empty() && self.assigned.is_empty());
-        assert!(self.rep.orders.is_empty() && self.rep.reserving.is_empty());
-    }
-}
-
-/// What a request is about.
-fn subject(request: &CellRequest) -> String {
-    match request {
-        CellRequest::ClaimLrp(_, on)
-        | CellRequest::StartLrp(_, on, _)
-        | CellRequest::CrashLrp(_, on, _)
-        | CellRequest::RemoveLrp(_, on)
-        | CellRequest::EvacuateClaimed(_, on)
-        | CellRequest::EvacuateRunning(_, on, _)
-        | CellRequest::EvacuateCrashed(_, on, _)
-        | CellRequest::EvacuateStopped(_, on)
-        | CellRequest::RemoveEvacuating(_, on) => on.instance_guid.to_string(),
-        CellRequest::StartTask(task, _)
-        | CellRequest::CompleteTask(task, ..)
-        | CellRequest::RejectTask(task, ..) => task.to_string(),
-    }
-}
-
-fn name(request: &CellRequest) -> &'static str {
-    match request {
-        CellRequest::ClaimLrp(..) => "claim",
-        CellRequest::StartLrp(..) => "start",
-        CellRequest::CrashLrp(..) => "crash",
-        CellRequest::RemoveLrp(..) => "remove",
-        CellRequest::EvacuateClaimed(..) => "evacuate claimed",
-        CellRequest::EvacuateRunning(..) => "evacuate running",
-        CellRequest::EvacuateCrashed(..) => "evacuate crashed",
-        CellRequest::EvacuateStopped(..) => "evacuate stopped",
-        CellRequest::RemoveEvacuating(..) => "remove evacuating",
-        CellRequest::StartTask(..) => "start task",
-        CellRequest::CompleteTask(..) => "complete task",
-        CellRequest::RejectTask(..) => "reject task",
     }
 }

@@ -82,11 +82,7 @@ fn a_definition_that_cannot_be_read_or_run_is_a_crash() {
         stage.board.tells = tells;
         stage.board.desire(0);
         stage.work(&[0]);
-        let reason = stage.board.decided.iter().find_map(|(request, _)| match request {
-            CellRequest::CrashLrp(_, _, reason) => Some(reason.to_string()),
-            _ => None,
-        });
-        assert!(reason.unwrap().contains("cannot run its definition"));
+        assert!(stage.crash_reason().unwrap().contains("cannot run its definition"));
         assert_eq!(stage.said(), ["claim", "crash"], "{tells:?}");
         stage.knows_nothing();
 

@@ -33,10 +33,10 @@ fn the_load_that_names_a_batch_counts_its_reservations() {
     let mut stage = Stage::connected();
     (0..3).for_each(|index| stage.board.desire(index));
     let number = stage.work(&[0, 1, 2]);
-    let loads = stage.done.iter().filter_map(|it| match it {
-        Effect::PublishLoad(load) => Some(load),
-        _ => None,
-    });
+    let loads = stage
+        .done
+        .iter()
+        .filter_map(|it| if let Effect::PublishLoad(load) = it { Some(load) } else { None });
     let of_batch: Vec<_> = loads.filter(|load| load.last_batch == number).collect();
     assert!(!of_batch.is_empty());
     assert!(of_batch.iter().all(|load| load.free.containers == machine::ROOM.containers - 3));
@@ -76,11 +76,7 @@ fn a_crash_is_reported_with_its_reason_and_left_to_the_board() {
     let (mut stage, guid) = Stage::running();
     stage.machine.crash(stage.now, &guid);
     stage.settle();
-    let reported = stage.board.decided.iter().find_map(|(request, _)| match request {
-        CellRequest::CrashLrp(_, _, reason) => Some(reason.to_string()),
-        _ => None,
-    });
-    assert_eq!(reported.as_deref(), Some("exit 1"));
+    assert_eq!(stage.crash_reason().as_deref(), Some("exit 1"));
     assert_eq!(stage.said(), ["crash"]);
     assert_eq!(stage.board.state(0), Some(&RecordState::Crashed));
     stage.knows_nothing();
@@ -175,4 +171,21 @@ fn a_container_of_the_machine_itself_is_nobodys_business() {
     stage.machine.vanish(&own.container());
     stage.settle();
     stage.knows_nothing();
+}
+
+#[test]
+fn what_was_told_to_run_is_not_told_again_before_the_executor_shows_it() {
+    let mut stage = Stage::connected();
+    stage.board.desire(0);
+    stage.holds = true;
+    stage.work(&[0]);
+    stage.answer_next(How::Properly);
+    let runs = |stage: &Stage| stage.done.iter().filter(|it| matches!(it, Effect::Run(..))).count();
+    assert_eq!(runs(&stage), 1);
+    // Everything is judged again, and the rep has not looked.
+    stage.rep.judge_all(stage.now);
+    stage.rep.pass(stage.now);
+    stage.settle();
+    assert_eq!((runs(&stage), stage.deletes()), (1, 0));
+    assert_eq!(stage.state(&stage.only()), Some(ContainerState::Initializing));
 }

@@ -288,3 +288,20 @@ fn a_request_about_a_task_that_was_cancelled_does_not_meet_the_next_of_its_name(
         assert!(stage.agrees() && stage.machine.runs[&guid] == 2);
     }
 }
+
+#[test]
+fn a_task_that_was_lost_does_not_end_the_next_of_its_name() {
+    let mut stage = Stage::connected();
+    stage.board.put_task(&task(), TaskState::Running, Some(cell()));
+    stage.holds = true;
+    stage.order(vec![CellOrder::Sync]);
+    stage.answer_next(How::Properly);
+    // That it is not here is put off; meanwhile it is gone and desired again.
+    stage.answer_next(How::Later);
+    stage.board.put_task(&task(), TaskState::Pending, None);
+    stage.holds = false;
+    stage.work_task(&task());
+    stage.wait(PASS);
+    assert_eq!(stage.said(), ["start task"]);
+    assert_eq!(stage.board.tasks[&task()].state, TaskState::Running);
+}
