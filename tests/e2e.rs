@@ -6,6 +6,7 @@ mod e2e {
     pub(crate) mod faults;
     pub(crate) mod life;
     pub(crate) mod offline;
+    pub(crate) mod operating;
     pub(crate) mod partitions;
     pub(crate) mod rolling;
     pub(crate) mod stage;

@@ -128,7 +128,7 @@ fn routes(caller: &Caller, process: &str) -> anyhow::Result<Vec<SocketAddr>> {
 fn deployment(site: &Site, process: &str) -> anyhow::Result<Value> {
     let found =
         site.call("/v1/lrp_deployments/get_by_process_guid", &json!({"process_guid": process}))?;
-    Ok(found["lrp_deployment"].clone())
+    Ok(found["deployment"].clone())
 }
 
 /// Waits until nothing but this definition is there, so many times, all running.

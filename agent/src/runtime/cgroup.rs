@@ -75,6 +75,18 @@ impl Hierarchy {
     }
 }
 
+/// What these processes, and those that they have reaped, have used of the processor.
+fn processor_nanos(pids: &str) -> u64 {
+    let per_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK);
+    let per_second = per_second.ok().flatten().and_then(|it| u64::try_from(it).ok()).unwrap_or(100);
+    let ticks = pids.lines().filter_map(|pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).ok()?;
+        let words = stat.rsplit(')').next()?.split_whitespace().skip(11).take(4);
+        Some(words.filter_map(|it| it.parse::<u64>().ok()).sum::<u64>())
+    });
+    ticks.sum::<u64>().saturating_mul(1_000_000_000 / per_second.max(1))
+}
+
 /// What a container uses, as far as the kernel tells.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -223,9 +235,11 @@ impl Cgroup {
                     pids: number(read("pids", "pids.current")),
                 }
             }
-            // The processor's time is counted by a controller that is mounted with its shares.
+            // The processor's time is counted by a controller that is mounted with its shares; where it
+            // is not, the processes tell.
             Hierarchy::Older(_) => Usage {
-                cpu_nanos: number(read("cpu", "cpuacct.usage")),
+                cpu_nanos: number(read("cpu", "cpuacct.usage"))
+                    .or_else(|| Some(processor_nanos(&read("pids", "cgroup.procs")?))),
                 memory_bytes: number(read("memory", "memory.usage_in_bytes")),
                 pids: number(read("pids", "pids.current")),
             },
