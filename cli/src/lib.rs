@@ -42,6 +42,9 @@ impl Context {
 
 /// Does what the words of the command line say.
 pub fn main() -> ExitCode {
+    if let Some(ended) = commands::dev::child::begin() {
+        return ended;
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return output::usage(&error),
