@@ -35,7 +35,8 @@ pub(crate) struct DevArgs {
     /// or in PATH.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) programs: Option<PathBuf>,
-    /// Start nothing: remove what was left behind by one that was killed.
-    #[arg(long, conflicts_with_all = ["cells", "folder", "apps"])]
+    /// Start nothing: remove what was left behind by those that were killed, or by the one in
+    /// --folder.
+    #[arg(long, conflicts_with_all = ["cells", "apps"])]
     pub(crate) clean: bool,
 }

@@ -23,7 +23,7 @@ use serde_json::json;
 use self::child::{Child, OURSELVES};
 use self::cluster::Cluster;
 use self::crew::{Crew, Stop};
-use self::layout::Room;
+use self::layout::{NUMBERS, Room};
 use self::slot::{Folder, Slot};
 use crate::Context;
 use crate::appfile;
@@ -51,15 +51,16 @@ pub(super) fn run(context: &mut Context, args: &DevArgs) -> Result<(), Failure> 
     let programs = programs(args.programs.as_deref())?;
     let mut crew = Crew::new()?;
     if args.clean {
-        return clean(context, &crew, &programs);
+        return clean(context, &crew, &programs, args.folder.as_deref());
     }
     // What is wrong with them is said before anything is started.
     for file in &args.apps {
         appfile::read_apps(file)?;
     }
-    for (_, left) in Slot::left_behind()? {
+    for left in slot::killed() {
         let (pid, folder) = (left.pid, left.folder.display());
-        if Some(left.folder.as_path()) != args.folder.as_deref() {
+        let given = args.folder.as_ref().and_then(|it| it.canonicalize().ok());
+        if given.as_ref() != Some(&left.folder) {
             context.out.note(&format!(
                 "a `volvox dev` (process {pid}) was killed and has left containers, see {folder}: \
                  `volvox dev --clean` removes them"
@@ -226,9 +227,19 @@ fn goodbye(out: &mut Output, folder: &Path, temporary: bool) -> Result<(), Failu
 }
 
 /// Removes what those that were killed have left.
-fn clean(context: &mut Context, crew: &Crew, programs: &Programs) -> Result<(), Failure> {
+fn clean(
+    context: &mut Context,
+    crew: &Crew,
+    programs: &Programs,
+    only: Option<&Path>,
+) -> Result<(), Failure> {
+    let only = only.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
     let mut cleaned = Vec::new();
-    for (slot, left) in Slot::left_behind()? {
+    let is_meant = |it: &Path| only.as_deref().is_none_or(|only| only == it);
+    // Each is seen once, even if it could not be forgotten.
+    for _ in 0..NUMBERS {
+        let Some(slot) = Slot::left_behind(is_meant)? else { break };
+        let Some(left) = slot.left.clone() else { break };
         remove::containers(crew, programs, &left.folder, left.cells)?;
         if left.temporary {
             remove::folder(&left.folder)?;

@@ -4,6 +4,7 @@
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -17,6 +18,9 @@ use crate::random;
 const LOCK: &str = "dev.lock";
 /// Containers' users must be able to walk through.
 const OPEN_TO_ALL: u32 = 0o711;
+/// How long `volvox dev --clean` may take, and how often we look whether it has ended.
+const CLEANING: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Where everything of a cluster is kept.
 pub(super) struct Folder {
@@ -71,22 +75,27 @@ impl Slot {
     /// Takes the number that this folder had when it was left behind, else one that is free, with a
     /// place for the containers.
     pub(super) fn take(folder: &Path, cells: u8) -> Result<(Slot, Layout), Failure> {
-        let mut numbers: Vec<u8> = (0..NUMBERS).collect();
-        let left = |number: &u8| Entry::read(&path(*number)).filter(|it| it.folder == folder);
-        numbers.sort_by_key(|number| left(number).is_none());
-        for number in numbers {
-            let Some(slot) = Slot::lock(number)? else { continue };
-            match &slot.left {
-                Some(left) if left.folder == folder => {
-                    let layout = Layout { number, cells, base: left.base };
-                    return Ok((slot, layout));
+        let left = || entries().into_iter().find(|(_, entry)| entry.folder == folder);
+        if let Some((number, _)) = left() {
+            // Nobody else is at work in this folder. But somebody may be looking, or cleaning up.
+            let end = Instant::now() + CLEANING;
+            while left().is_some() && Instant::now() < end {
+                if let Some(slot) = Slot::lock(number)?
+                    && let Some(base) = slot.left.as_ref().map(|it| it.base)
+                {
+                    return Ok((slot, Layout { number, cells, base }));
                 }
-                // Somebody's containers may still be there.
-                Some(_) => {}
-                None => match free_base(number) {
+                std::thread::sleep(LOOK);
+            }
+        }
+        for number in 0..NUMBERS {
+            let Some(slot) = Slot::lock(number)? else { continue };
+            // Else somebody's containers may still be there.
+            if slot.left.is_none() {
+                match free_base(number) {
                     Some(base) => return Ok((slot, Layout { number, cells, base })),
                     None => slot.remove(),
-                },
+                }
             }
         }
         Err(Failure::refused(format!(
@@ -96,17 +105,17 @@ impl Slot {
         .hint("`volvox dev --clean` removes what was left by those that were killed"))
     }
 
-    /// Those that were left behind, and that nobody is at work in.
-    pub(super) fn left_behind() -> Result<Vec<(Slot, Entry)>, Failure> {
-        let mut all = Vec::new();
-        for (number, _) in entries() {
-            if let Some(slot) = Slot::lock(number)?
-                && let Some(entry) = slot.left.clone()
+    /// The next one that was left behind, that nobody is at work in, and that is meant.
+    pub(super) fn left_behind(is_meant: impl Fn(&Path) -> bool) -> Result<Option<Slot>, Failure> {
+        for (number, entry) in entries() {
+            if is_meant(&entry.folder)
+                && let Some(slot) = Slot::lock(number)?
+                && slot.left.is_some()
             {
-                all.push((slot, entry));
+                return Ok(Some(slot));
             }
         }
-        Ok(all)
+        Ok(None)
     }
 
     fn lock(number: u8) -> Result<Option<Slot>, Failure> {
@@ -144,6 +153,12 @@ fn path(number: u8) -> PathBuf {
 fn entries() -> Vec<(u8, Entry)> {
     let read = |number| Some((number, Entry::read(&path(number))?));
     (0..NUMBERS).filter_map(read).collect()
+}
+
+/// Those whose process is no more: not for sure, but without disturbing anybody.
+pub(super) fn killed() -> Vec<Entry> {
+    let is_gone = |entry: &Entry| !Path::new("/proc").join(entry.pid.to_string()).exists();
+    entries().into_iter().map(|(_, entry)| entry).filter(is_gone).collect()
 }
 
 /// Writes what this one says of itself.
