@@ -124,14 +124,21 @@ impl Dev {
         all
     }
 
-    fn until_running(&self, count: usize) {
+    /// Waits until one instance runs that is none of these, and gives its guid. The board of an
+    /// earlier life says for a moment what ran then.
+    fn until_another_runs(&self, before: &[String]) -> Vec<String> {
+        let mut guids = Vec::new();
         until(
             || {
                 let all = self.instances();
-                all.len() == count && all.iter().all(site::is_running)
+                let guid = |it: &Value| it["instance_guid"].as_str().unwrap_or_default().to_owned();
+                guids = all.iter().map(guid).collect();
+                let is_new = guids.iter().all(|it| !before.contains(it));
+                all.len() == 1 && site::is_running(&all[0]) && is_new
             },
             || format!("{:?}", self.instances()),
         );
+        guids
     }
 
     fn signal(&self, signal: Signal) {
@@ -173,6 +180,13 @@ fn processes(is_meant: impl Fn(i32) -> bool) -> Vec<i32> {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = all.filter_map(|it| it.file_name().to_str()?.parse().ok());
     pids.filter(|pid| is_meant(*pid)).collect()
+}
+
+/// Whether this is a process that holds a container.
+fn holds(pid: i32, guid: &str) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line = String::from_utf8_lossy(&line);
+    line.contains("volvox-shim") && line.contains(guid)
 }
 
 /// What the kernel has of a cluster that has ended.
@@ -297,21 +311,22 @@ fn a_given_folder_goes_on_after_an_end_and_after_a_kill() {
     assert!(folder.join("coordinator/board.db").exists());
     // What was desired is there again.
     let mut dev = Dev::start(&["--folder", given]);
-    dev.until_running(1);
-    let guids = dev.guids();
+    let guids = dev.until_another_runs(&guids);
     dev.process.kill().unwrap();
     dev.process.wait().unwrap();
     // Its programs go with it; its containers wait for the next one, which takes them over.
     until(|| dev.children("volvox-agent").is_empty(), || "the agent lives on".to_owned());
+    let holders = processes(|pid| holds(pid, &guids[0]));
+    assert!(!holders.is_empty());
     let mut dev = Dev::start(&["--folder", given]);
-    dev.until_running(1);
-    assert_eq!(dev.guids(), guids);
+    assert_eq!(dev.until_another_runs(&[]), guids);
+    assert_eq!(processes(|pid| holds(pid, &guids[0])), holders);
     dev.process.kill().unwrap();
     dev.process.wait().unwrap();
     // Ports depend on the number of cells: then all is made anew.
     let mut dev = Dev::start(&["--folder", given, "--cells", "2"]);
-    dev.until_running(1);
-    let (slot, bridges, guids) = (dev.slot(), dev.bridges(), dev.guids());
+    let guids = dev.until_another_runs(&guids);
+    let (slot, bridges) = (dev.slot(), dev.bridges());
     dev.signal(Signal::SIGHUP);
     dev.until_ended(0);
     assert_eq!(left(&folder, &slot, &bridges, &guids), Vec::<String>::new());
