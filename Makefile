@@ -45,8 +45,8 @@ setup: ## Install what a Debian-like machine with Rust is missing
 		fi
 	done
 
-demo: setup ## Real containers on this machine; cleans up at the end, or on Ctrl-C. Needs root for them
-	@cargo build -q --release -p volvox-coordinator -p volvox-agent
+demo: setup ## A cluster and an app on this machine; cleans up at the end, or on Ctrl-C. Needs root
+	@cargo build -q --release -p volvox-coordinator -p volvox-agent -p volvox-cli
 	packaging/demo target/release
 
 # Table counts (of the tests with "table" or "page" in their names) and doctests come first, so that the

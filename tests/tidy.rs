@@ -23,14 +23,13 @@ const PURE_CRATES: [&str; 1] = ["protocol"];
 const MIXED_CRATES: [&str; 3] = ["mesh", "agent", "coordinator"];
 
 /// Modules (files or folders, with all below) that may do IO, and what for.
-const IO: [(&str, &str); 18] = [
+const IO: [(&str, &str); 17] = [
     ("main", "flags, exit codes"),
     ("bin", "further binaries"),
     ("config", "reads the configuration file"),
     ("control", "a socket for people on the machine"),
     ("run", "builds the drivers, owns shutdown"),
     ("offline", "subcommands on a database at rest"),
-    ("demo", "a demonstration on a throwaway database"),
     ("gossip", "speaks to the mesh"),
     ("driver", "performs what logic decided"),
     ("store", "SQLite"),

@@ -2,6 +2,7 @@
 //! `docs/cli.md`; what they do stands in the file of the command.
 
 mod apps;
+mod dev;
 mod fleet;
 mod task;
 
@@ -15,6 +16,7 @@ pub(crate) use self::apps::{
     AppArgs, ApplyArgs, DiffArgs, HistoryArgs, PauseArgs, PsArgs, RollbackArgs, RunArgs, ScaleArgs,
     StopArgs, Waiting, WaitingFor, What,
 };
+pub(crate) use self::dev::DevArgs;
 pub(crate) use self::fleet::{
     CompletionsArgs, DomainCommand, EvacuateArgs, EventsArgs, ExplainArgs, HoldCommand,
     JoinTokenCommand, ManArgs, MemberCommand, TopArgs, VersionArgs,
@@ -149,6 +151,8 @@ pub(crate) enum Command {
     History(HistoryArgs),
     /// Show what differs between two definitions of an app.
     Diff(DiffArgs),
+    /// Run a coordinator and cells on this machine, to try things out. Needs root.
+    Dev(DevArgs),
     /// Print a completion script for a shell.
     Completions(CompletionsArgs),
     /// Write man pages.

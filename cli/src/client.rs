@@ -1,5 +1,6 @@
 //! Speaks to the coordinator: one call, or a stream of events. The only place that knows HTTP.
 
+pub(crate) mod dev;
 pub(crate) mod place;
 pub(crate) mod sse;
 mod unix;
@@ -186,8 +187,8 @@ impl Client {
         let kind = if let ureq::Error::Io(error) = error { Some(error.kind()) } else { None };
         let hint = match kind {
             Some(ErrorKind::NotFound | ErrorKind::ConnectionRefused) if self.found.guessed => {
-                "no coordinator seems to run on this machine: start it, or say where it is with \
-                 --api or VOLVOX_API"
+                "no coordinator seems to run on this machine: start it (`volvox dev` starts one to \
+                 try things out), or say where it is with --api or VOLVOX_API"
             }
             Some(ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                 "is the coordinator running, and is that its address?"

@@ -4,6 +4,7 @@ mod apply;
 mod apps;
 mod cells;
 mod completions;
+pub(crate) mod dev;
 mod diff;
 mod domain;
 mod evacuate;
@@ -54,6 +55,7 @@ pub(crate) fn run(context: &mut Context, command: Command) -> Result<(), Failure
         Command::Resume(args) => roll::resume(context, &args),
         Command::History(args) => history::run(context, &args),
         Command::Diff(args) => diff::run(context, &args),
+        Command::Dev(args) => dev::run(context, &args),
         Command::Completions(args) => completions::run(context, &args),
         Command::Man(args) => man::run(context, &args),
         Command::Version(args) => version::run(context, &args),

@@ -1,8 +1,9 @@
 //! The command line of Volvox: runs apps and tasks on a fleet and looks after it.
 //!
-//! It speaks to the coordinator's HTTP API and to nothing else, and of our crates knows `protocol`
-//! alone. `args` says what may be asked, `commands` has a file for each command, `client` speaks to
-//! the coordinator, `appfile` reads what people write, and only `output` prints.
+//! It speaks to the coordinator's HTTP API and to nothing else (`volvox dev` also starts the other
+//! programs, as child processes), and of our crates knows `protocol` alone. `args` says what may be
+//! asked, `commands` has a file for each command, `client` speaks to the coordinator, `appfile` reads
+//! what people write, and only `output` prints.
 
 mod appfile;
 mod args;
@@ -42,6 +43,9 @@ impl Context {
 
 /// Does what the words of the command line say.
 pub fn main() -> ExitCode {
+    if let Some(ended) = commands::dev::child::begin() {
+        return ended;
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return output::usage(&error),

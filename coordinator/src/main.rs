@@ -1,7 +1,6 @@
 //! `volvox-coordinator`: runs the coordinator, and looks after its tokens, its mesh and its database.
 
 mod cli;
-mod demo;
 mod offline;
 
 use std::path::{Path, PathBuf};
@@ -21,7 +20,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The coordinator of a Volvox fleet.
 ///
 /// `run` serves it. The other commands look after its tokens, its mesh and the database in its data
-/// folder; `demo` shows the board at work.
+/// folder.
 #[derive(Debug, Parser)]
 #[command(name = "volvox-coordinator", version, after_help = EXAMPLES)]
 struct Arguments {
@@ -39,7 +38,6 @@ const EXAMPLES: &str = "Examples:
   volvox-coordinator backup  --data-dir /var/lib/volvox --to /backups/board-monday.db
   volvox-coordinator restore --data-dir /var/lib/volvox --from /backups/board-monday.db
   volvox-coordinator dump    --data-dir /var/lib/volvox > records.jsonl
-  volvox-coordinator demo
 
 Logging goes to stderr; VOLVOX_LOG sets its level (error, warn, info, debug).";
 
@@ -116,8 +114,6 @@ enum Command {
         #[arg(long)]
         data_dir: PathBuf,
     },
-    /// Show the board at work: desire, auction, claim, start, a lost cell, kill and restart.
-    Demo,
 }
 
 fn main() -> ExitCode {
@@ -137,7 +133,6 @@ fn main() -> ExitCode {
         Command::Backup { data_dir, to, json } => offline::backup(&data_dir, to, json),
         Command::Restore { data_dir, from, json } => offline::restore(&data_dir, from, json),
         Command::Dump { data_dir } => offline::dump(&data_dir),
-        Command::Demo => demo::run(),
     };
     match result {
         Ok(code) => code,

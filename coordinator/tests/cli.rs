@@ -100,10 +100,3 @@ fn bad_input_is_refused_with_a_reason_and_a_way_out() {
     let (code, out, _) = run(&["--help"]);
     assert!(code == 0 && out.contains("Examples:"), "{out}");
 }
-
-#[test]
-fn the_demonstration_runs_and_cleans_up() {
-    let (code, out, err) = run(&["demo"]);
-    assert_eq!(code, 0, "{err}");
-    assert!(out.contains("record hello/0 RUNNING Ordinary on cell-2"), "{out}");
-}

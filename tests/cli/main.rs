@@ -4,6 +4,7 @@
 
 mod access;
 mod apps;
+mod dev;
 mod fleet;
 mod stage;
 mod tasks;

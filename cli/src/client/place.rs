@@ -1,10 +1,12 @@
 //! Where the coordinator is and with what we come to it: flags, then the environment (clap reads
-//! both), then the configuration file, then what a coordinator on this machine has by default.
+//! both), then the configuration file, then what a coordinator on this machine has by default, then
+//! a `volvox dev` that runs on it.
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::dev;
 use crate::args::Place;
 use crate::error::Failure;
 use crate::nearest::nearest;
@@ -67,7 +69,41 @@ pub(crate) fn find(place: &Place) -> Result<Found, Failure> {
     let said = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let token = said("VOLVOX_TOKEN").map(|token| token.to_string_lossy().into_owned());
     let shown = Shown { token, file: said("VOLVOX_TOKEN_FILE").map(PathBuf::from) };
-    combine(place, shown, config, Path::new(DATA_DIR))
+    combine(place, shown, config, &Machine::ours())
+}
+
+/// Where coordinators of this machine are.
+struct Machine {
+    /// The data folder of the real one.
+    data: PathBuf,
+    /// The folder of those of `volvox dev`.
+    devs: PathBuf,
+}
+
+impl Machine {
+    fn ours() -> Machine {
+        Machine { data: DATA_DIR.into(), devs: dev::FOLDER.into() }
+    }
+
+    /// Whom to ask if nobody said whom, with which token.
+    fn guess(&self) -> Result<(Way, Option<String>), Failure> {
+        let socket = self.data.join("api.sock");
+        if may_open(&socket) {
+            return Ok((Way::Unix(socket), None));
+        }
+        let token = || std::fs::read_to_string(self.data.join("admin.token")).ok();
+        // A real one, even one that does not answer now, is never mistaken for a trial.
+        if socket.try_exists().unwrap_or(true) {
+            return Ok((Way::Url(LOOPBACK.to_owned()), token()));
+        }
+        let mut devs = dev::running(&self.devs);
+        if devs.len() > 1 {
+            let ways: Vec<String> = devs.iter().map(|(way, _)| format!("--api {way}")).collect();
+            return Err(Failure::usage("several `volvox dev` run on this machine")
+                .hint(format!("say which is meant: {}", ways.join(" or "))));
+        }
+        Ok(devs.pop().unwrap_or_else(|| (Way::Url(LOOPBACK.to_owned()), token())))
+    }
 }
 
 /// A token as one of the places has it: itself, or a file with it.
@@ -81,15 +117,13 @@ fn combine(
     place: &Place,
     environment: Shown,
     config: Config,
-    data_dir: &Path,
+    machine: &Machine,
 ) -> Result<Found, Failure> {
     let asked = place.api.clone().filter(|api| !api.is_empty()).or(config.api);
     let guessed = asked.is_none();
-    let socket = data_dir.join("api.sock");
-    let way = match &asked {
-        Some(text) => way(text)?,
-        None if may_open(&socket) => Way::Unix(socket),
-        None => Way::Url(LOOPBACK.to_owned()),
+    let (way, guessed_token) = match &asked {
+        Some(text) => (way(text)?, None),
+        None => machine.guess()?,
     };
     // What is said nearer comes first, whichever of the two forms it has there.
     let flags = Shown { token: place.token.clone(), file: place.token_file.clone() };
@@ -100,10 +134,7 @@ fn combine(
     let token = match (token, file) {
         (Some(token), _) => Some(token),
         (None, Some(file)) => Some(read(&file, "the token")?),
-        (None, None) if guessed && way == Way::Url(LOOPBACK.to_owned()) => {
-            std::fs::read_to_string(data_dir.join("admin.token")).ok()
-        }
-        (None, None) => None,
+        (None, None) => guessed_token,
     };
     let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
     if token.as_ref().is_some_and(|token| token.chars().any(|c| !c.is_ascii_graphic())) {
@@ -217,8 +248,16 @@ mod tests {
         Place { api: api.map(str::to_owned), ..Place::default() }
     }
 
-    fn nowhere() -> PathBuf {
-        PathBuf::from("/nonexistent/volvox")
+    fn nowhere() -> Machine {
+        machine(Path::new("/nonexistent"))
+    }
+
+    fn machine(folder: &Path) -> Machine {
+        Machine { data: folder.to_owned(), devs: folder.join("devs") }
+    }
+
+    fn guess(folder: &Path) -> Found {
+        combine(&place(None), Shown::default(), Config::default(), &machine(folder)).unwrap()
     }
 
     #[test]
@@ -261,20 +300,46 @@ mod tests {
     fn the_machines_own_coordinator_is_found() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("admin.token"), "vlx_1_2\n").unwrap();
-        let found =
-            combine(&place(None), Shown::default(), Config::default(), folder.path()).unwrap();
+        let found = guess(folder.path());
         assert_eq!(found.token.as_deref(), Some("vlx_1_2"));
         let socket = folder.path().join("api.sock");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        let found =
-            combine(&place(None), Shown::default(), Config::default(), folder.path()).unwrap();
+        let found = guess(folder.path());
         assert_eq!((found.way, found.token), (Way::Unix(socket), None));
         // Somewhere else, the token of this machine is nobody's business.
         let other = place(Some("https://c:1"));
         assert_eq!(
-            combine(&other, Shown::default(), Config::default(), folder.path()).unwrap().token,
+            combine(&other, Shown::default(), Config::default(), &machine(folder.path()))
+                .unwrap()
+                .token,
             None
         );
+    }
+
+    #[test]
+    fn a_trial_is_found_unless_there_is_a_real_one_or_another_trial() {
+        let folder = tempfile::tempdir().unwrap();
+        let dev = |name: &str| {
+            let path = folder.path().join("devs").join(name);
+            std::fs::create_dir_all(&path).unwrap();
+            let text = "pid = 1\nfolder = \"/x\"\ntemporary = true\ncells = 1\n\
+                        base = [10, 254]\napi = \"127.0.0.1:1\"";
+            std::fs::write(path.join(dev::ENTRY), text).unwrap();
+            let socket = path.join(dev::SOCKET);
+            (std::os::unix::net::UnixListener::bind(&socket).unwrap(), socket)
+        };
+        let (_first, socket) = dev("0");
+        assert_eq!(guess(folder.path()).way, Way::Unix(socket));
+        let (second, _) = dev("1");
+        let several =
+            combine(&place(None), Shown::default(), Config::default(), &machine(folder.path()))
+                .unwrap_err();
+        assert!(several.hint.contains("devs/1/api.sock"), "{several:?}");
+        drop(second);
+        assert!(guess(folder.path()).guessed);
+        // A real one that does not answer is still the one that is meant.
+        std::fs::write(folder.path().join("api.sock"), "").unwrap();
+        assert_eq!(guess(folder.path()).way, Way::Url(LOOPBACK.into()));
     }
 
     #[test]
