@@ -6,5 +6,6 @@ mod access;
 mod apps;
 mod fleet;
 mod stage;
+mod streams;
 mod tasks;
 mod updates;
