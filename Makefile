@@ -75,7 +75,7 @@ test: setup ## Every test; says at the end which could not run, and why
 		fi
 	done
 	: >"$$skipped"
-	cargo run -q -p volvox-tests --bin leftovers -- take "$$before"
+	cargo run -q --profile test -p volvox-tests --bin leftovers -- take "$$before"
 
 	if cargo nextest --version >/dev/null 2>&1; then
 		cargo test --workspace --doc || failed="$$failed doctests"
@@ -84,7 +84,7 @@ test: setup ## Every test; says at the end which could not run, and why
 		cargo test --workspace --no-fail-fast || failed="$$failed tests"
 	fi
 
-	cargo run -q -p volvox-tests --bin leftovers -- compare "$$before" || failed="$$failed leftovers"
+	cargo run -q --profile test -p volvox-tests --bin leftovers -- compare "$$before" || failed="$$failed leftovers"
 	if [ -s "$$skipped" ]; then
 		echo "--- could not run here"
 		sort -u "$$skipped"

@@ -7,6 +7,7 @@ mod e2e {
     pub(crate) mod life;
     pub(crate) mod offline;
     pub(crate) mod partitions;
+    pub(crate) mod rolling;
     pub(crate) mod stage;
     pub(crate) mod tasks;
 }

@@ -23,7 +23,7 @@ const PURE_CRATES: [&str; 1] = ["protocol"];
 const MIXED_CRATES: [&str; 3] = ["mesh", "agent", "coordinator"];
 
 /// Modules (files or folders, with all below) that may do IO, and what for.
-const IO: [(&str, &str); 18] = [
+const IO: [(&str, &str); 19] = [
     ("main", "flags, exit codes"),
     ("bin", "further binaries"),
     ("config", "reads the configuration file"),
@@ -35,6 +35,7 @@ const IO: [(&str, &str); 18] = [
     ("driver", "performs what logic decided"),
     ("store", "SQLite"),
     ("hub", "hands events to subscribers"),
+    ("streams", "logs and terminals over the mesh"),
     ("transport", "sockets"),
     ("tls", "keys and certificates on disk"),
     ("image", "fetches root file systems"),

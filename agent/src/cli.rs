@@ -1,6 +1,7 @@
 //! The command line of `volvox-agent`: run the agent, and look after its containers by hand.
 
 mod cell;
+mod check;
 mod container;
 mod terminal;
 
@@ -79,6 +80,18 @@ enum Command {
         #[arg(long)]
         wait: bool,
     },
+    /// Look whether this machine can be a cell, and say what to do about what is missing.
+    ///
+    /// Works with and without a running agent. Ends with 1 if something is missing.
+    Check {
+        /// Print it as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// What the agent and its containers use now, in Prometheus' words.
+    Metrics,
+    /// Print every key of the configuration with its default and what it means.
+    Config,
     /// Remove every container, the network and the mounts of a cell whose agent does not run.
     ///
     /// Layers and downloads stay in the state folder.
@@ -97,6 +110,10 @@ pub fn main() -> ExitCode {
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
     log.with_writer(std::io::stderr).init();
+    if matches!(command, Command::Config) {
+        say(crate::config::SAMPLE.trim_end());
+        return ExitCode::SUCCESS;
+    }
     let result = Config::read(common.config.as_deref()).and_then(|config| match command {
         Command::Run => run::run(&config).map(|()| ExitCode::SUCCESS),
         Command::Clean => run::clean(&config).map(|containers| {
@@ -108,6 +125,9 @@ pub fn main() -> ExitCode {
         Command::Members { json } => cell::members(&config, json),
         Command::Containers { json } => container::run(&config, container::Command::List { json }),
         Command::Evacuate { wait } => cell::evacuate(&config, wait),
+        Command::Check { json } => check::run(&config, json),
+        Command::Metrics => cell::metrics(&config),
+        Command::Config => Ok(ExitCode::SUCCESS),
         Command::Container(command) => container::run(&config, command),
     });
     match result {

@@ -25,6 +25,9 @@ use crate::runtime::net::{Ipv4Network, NetworkConfig};
 use crate::runtime::spec::LogLimits;
 use crate::runtime::transfer::TransferConfig;
 
+/// Every key with its default and what it means: what `volvox-agent config` prints.
+pub const SAMPLE: &str = include_str!("config/sample.toml");
+
 /// The metadata service of clouds; no container may ask it for the machine's keys.
 const METADATA: &str = "169.254.0.0/16";
 
@@ -46,6 +49,8 @@ pub struct File {
     placement_tags: Vec<String>,
     /// Work may ask for these, and need not.
     optional_placement_tags: Vec<String>,
+    /// Where metrics are served; by default 127.0.0.1:8892, empty: nowhere.
+    metrics_listen: Option<String>,
     /// Notes, shown with the cell.
     annotations: BTreeMap<String, String>,
     capacity: Capacity,
@@ -98,6 +103,8 @@ struct RepSection {
     evacuation_poll_ms: u64,
     /// Whether SIGTERM (systemctl stop) hands everything over first.
     evacuate_on_stop: bool,
+    /// How long an instance that is to stop still serves, after routers could hear of it.
+    drain_ms: u64,
     alone_after_ms: u64,
     pass_every_s: u64,
     crash_immediate_restarts: u32,
@@ -114,6 +121,7 @@ impl Default for RepSection {
             evacuation_timeout_s: 600,
             evacuation_poll_ms: 1_000,
             evacuate_on_stop: false,
+            drain_ms: 500,
             alone_after_ms: 2_000,
             pass_every_s: 30,
             crash_immediate_restarts: policy.immediate_restarts,
@@ -266,6 +274,8 @@ pub struct Config {
     pub self_test: Option<(self_test::Settings, String)>,
     /// Whether SIGTERM hands everything over first.
     pub evacuate_on_stop: bool,
+    /// Where metrics are served, if they are.
+    pub metrics_listen: Option<SocketAddr>,
 }
 
 impl Config {
@@ -292,6 +302,11 @@ impl Config {
         let cell_id = CellId::new(&name).with_context(|| format!("cell_id = {name:?}"))?;
         let self_test = self_test_of(&file.self_test, &file.rootfs)?;
         let evacuate_on_stop = file.rep.evacuate_on_stop;
+        let metrics_listen = match file.metrics_listen.as_deref() {
+            None => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 8_892))),
+            Some("") => None,
+            Some(text) => Some(text.parse().with_context(|| format!("metrics_listen = {text:?}"))?),
+        };
         let cache_bytes = file.downloads.cache_mb.saturating_mul(1 << 20);
         let capacity = capacity(&file.capacity, &state, file.downloads.cache_mb)?;
         let info = CellFacts {
@@ -345,7 +360,16 @@ impl Config {
             },
             state,
         };
-        Ok(Config { settings, machine, run_dir, mesh, rep, self_test, evacuate_on_stop })
+        Ok(Config {
+            settings,
+            machine,
+            run_dir,
+            mesh,
+            rep,
+            self_test,
+            evacuate_on_stop,
+            metrics_listen,
+        })
     }
 
     /// The socket that people on this machine use.
@@ -389,7 +413,9 @@ fn rep_of(given: &RepSection, info: &CellFacts) -> anyhow::Result<rep::Settings>
     const YEAR: u64 = 366 * 86_400;
     let seconds = |key: &str, given| span(key, given, YEAR, Duration::from_secs(1));
     let millis = |key: &str, given| span(key, given, 3_600_000, Duration::from_millis(1));
+    ensure!(given.drain_ms <= 600_000, "rep.drain_ms = {}: 0 to 600000 is wanted", given.drain_ms);
     Ok(rep::Settings {
+        drain: Duration::from_millis(given.drain_ms),
         offer: rep::Offer {
             rootfs_providers: info.rootfs_providers.clone(),
             volume_drivers: Vec::new(),
@@ -551,6 +577,19 @@ mod tests {
         assert_eq!(config.machine.network.bridge, "volvox0");
         assert!(!config.machine.allow_privileged);
         assert_eq!(config.socket(), Path::new("/run/volvox/agent/agent.sock"));
+    }
+
+    #[test]
+    fn the_sample_is_the_default() {
+        // Keys whose default is the machine's are commented out: with them the sample is still good.
+        let said: File = toml::from_str(SAMPLE).unwrap();
+        assert_eq!(said, File::default());
+        let all: String = SAMPLE
+            .lines()
+            .map(|line| line.strip_prefix("#= ").unwrap_or(line).to_owned() + "\n")
+            .collect();
+        let all: File = toml::from_str(&all).unwrap();
+        assert!(all.state_dir.is_some() && all.capacity.memory_mb.is_some());
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! The socket that people (and programs) on the machine use to look at an agent and its containers:
 //! lines of JSON, one for a request, one for each answer. Only root can open it.
 
+pub mod metrics;
+
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
@@ -62,6 +64,8 @@ pub enum Request {
     Members,
     /// Hand all work over to other cells; the agent ends when it is empty.
     Evacuate,
+    /// What the agent and its containers use now.
+    Metrics,
 }
 
 /// A container to start.
@@ -93,6 +97,8 @@ pub enum Reply {
     Status(Box<Status>),
     /// The members of the mesh.
     Members(Vec<MemberStatus>),
+    /// In Prometheus' words.
+    Metrics(String),
 }
 
 /// How a cell is doing, as it knows itself.
@@ -132,6 +138,8 @@ pub struct Service {
     pub member: Membership,
     /// Where the mesh runs.
     pub runtime: Handle,
+    /// The folder of the containers.
+    pub containers: PathBuf,
 }
 
 /// Takes the socket: only one agent may have it.
@@ -225,7 +233,10 @@ fn answer(service: &Service, request: Request) -> Reply {
             .container(guid)
             .map_or_else(failed, |found| Reply::Container(found.map(Box::new))),
         Request::Remaining => executor.remaining().map_or_else(failed, Reply::Remaining),
-        Request::Status => status(service).unwrap_or_else(failed),
+        Request::Status => {
+            look(service).map_or_else(failed, |status| Reply::Status(Box::new(status)))
+        }
+        Request::Metrics => Reply::Metrics(metrics::text(service)),
         Request::Members => members(service),
         Request::Evacuate => match service.member.get() {
             Some(member) => {
@@ -241,7 +252,7 @@ fn answer(service: &Service, request: Request) -> Reply {
 
 const NO_MEMBER: &str = "this machine is no member of a mesh yet: volvox-agent join LINE";
 
-fn status(service: &Service) -> Result<Reply, CallError> {
+fn look(service: &Service) -> Result<Status, CallError> {
     let mut containers = BTreeMap::new();
     for view in service.executor.containers()? {
         let state = format!("{:?}", view.container.state).to_uppercase();
@@ -260,7 +271,7 @@ fn status(service: &Service) -> Result<Reply, CallError> {
         })
     });
     let rep = member.and_then(|member| member.rep.status().ok());
-    Ok(Reply::Status(Box::new(Status { containers, remaining, rep, mesh })))
+    Ok(Status { containers, remaining, rep, mesh })
 }
 
 fn members(service: &Service) -> Reply {

@@ -19,7 +19,8 @@ use crate::executor::store::Records;
 use crate::rep::driver::{Entrance, Parts, RepHandle};
 use crate::rep::store::Assignments;
 use crate::runtime::machine::Machine;
-use crate::{control, gossip};
+use crate::runtime::shim::Shims;
+use crate::{control, gossip, streams};
 
 /// How often an agent that is no member looks whether it has become one.
 const LOOK_FOR_MEMBERSHIP: Duration = Duration::from_secs(1);
@@ -40,7 +41,15 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         executor: executor.clone(),
         member: Arc::clone(&member),
         runtime: runtime.handle().clone(),
+        containers: config.machine.state.join("containers"),
     };
+    if let Some(listen) = config.metrics_listen {
+        let service = service.clone();
+        std::thread::Builder::new()
+            .name("metrics".to_owned())
+            .spawn(move || control::metrics::serve(listen, service))
+            .context("serve the metrics")?;
+    }
     let listener = control::listen(&config.socket())?;
     std::thread::Builder::new()
         .name("control".to_owned())
@@ -171,7 +180,9 @@ async fn become_member(
     let assignments = Assignments::open(&config.assignments()).context("open what was assigned")?;
     let entrance = Entrance::new();
     let rep = entrance.handle();
-    let mesh = gossip::start(&config.mesh, gossip::router(rep.clone())).await?;
+    let shims = Shims::new(&config.machine.state.join("containers"), &config.machine.shim);
+    let router = streams::register(gossip::router(rep.clone()), executor.clone(), shims);
+    let mesh = gossip::start(&config.mesh, router).await?;
     let parts = Parts {
         settings: config.rep.clone(),
         self_test: config.self_test.clone(),

@@ -24,6 +24,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::runtime::shim::Wants;
+pub(crate) use disk::written_bytes as disk_bytes;
 pub use serve::run;
 pub(crate) use sys::{hold_of, mount, signal, unmount};
 pub(crate) use tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};

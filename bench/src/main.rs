@@ -6,6 +6,7 @@ mod agent;
 mod api;
 mod auction;
 mod board;
+mod closed_loop;
 mod container;
 mod fleet_run;
 mod mesh;
@@ -28,6 +29,7 @@ fn main() -> anyhow::Result<()> {
             container::run(&mut figures)?;
             agent::run(&mut figures)?;
             fleet_run::run(&mut figures)?;
+            closed_loop::run(&mut figures)?;
             mesh::run(&mut figures)?;
             api::run(&mut figures)?;
         }
@@ -37,6 +39,7 @@ fn main() -> anyhow::Result<()> {
         ["agent"] => agent::run(&mut figures)?,
         ["mesh"] => mesh::run(&mut figures)?,
         ["api"] => api::run(&mut figures)?,
+        ["loop"] => closed_loop::run(&mut figures)?,
         ["fleet"] => fleet_run::run(&mut figures)?,
         ["mesh.real"] => mesh::run_real(&mut figures)?,
         ["mesh.simulated"] => mesh::run_simulated(&mut figures, "")?,
@@ -52,6 +55,7 @@ fn main() -> anyhow::Result<()> {
                  container   starting containers, beside crun and runc; needs root\n  \
                  agent       taking hold of 500 containers after a kill; needs root\n  \
                  fleet       1,000 cells on real QUIC taking 50,000 instances\n  \
+                 loop        from a request to RUNNING with real containers; needs root\n  \
                  mesh        who is there, who is gone, at what cost; takes half an hour\n  \
                  mesh.real, mesh.simulated, mesh.simulated.PART: parts of it; PART is\n              \
                  small, 1000, 10000, alarms or day\n  \
@@ -63,7 +67,7 @@ fn main() -> anyhow::Result<()> {
         _ => {
             eprintln!(
                 "volvox-bench: there is no group {:?}; the groups are: board, auction, container, \
-                 agent, fleet, mesh, api",
+                 agent, fleet, loop, mesh, api",
                 words.join(" ")
             );
             std::process::exit(2);

@@ -121,6 +121,15 @@ pub(super) fn members(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What is used now.
+pub(super) fn metrics(config: &Config) -> anyhow::Result<ExitCode> {
+    match Client::connect(&config.socket())?.ask(&Request::Metrics)? {
+        Reply::Metrics(text) => say(text.trim_end()),
+        other => bail!("the agent answered {other:?}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Hands all work over. With `wait` it tells how that goes until the cell is empty.
 pub(super) fn evacuate(config: &Config, wait: bool) -> anyhow::Result<ExitCode> {
     let mut client = Client::connect(&config.socket())?;

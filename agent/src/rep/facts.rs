@@ -127,6 +127,15 @@ mod tests {
         let tags: Vec<_> = told.metric_tags.iter().collect();
         assert_eq!(tags, [("app", "web"), ("id", "i-1"), ("nth", "7")]);
         assert!(told.routable && told.availability_zone == "z1");
+        let names = (0..ENTRIES + 9).map(|nth| json!({"hostname": format!("h{nth}")}));
+        let long = json!({"hostname": "x".repeat(TEXT_BYTES + 1)});
+        let many =
+            json!({"internal-router": std::iter::once(long).chain(names).collect::<Vec<_>>()});
+        let many: Routes = serde_json::from_value(many).unwrap();
+        let told =
+            running(&key, &instance, &network, true, "z1", Some((&Default::default(), &many)));
+        assert_eq!(told.internal_routes.len(), ENTRIES);
+        assert_eq!(told.internal_routes[0].hostname, "h0");
         let odd: Routes = serde_json::from_value(json!({"internal-router": "?"})).unwrap();
         let told =
             running(&key, &instance, &network, false, "z1", Some((&Default::default(), &odd)));

@@ -11,6 +11,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
+mod draining;
 mod evacuation;
 mod fetching;
 mod instances;
@@ -19,6 +20,8 @@ mod offline;
 mod reporting;
 mod syncing;
 mod tasks;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -69,6 +72,9 @@ pub struct Settings {
     pub evacuate_every: Duration,
     /// How long an evacuation may take.
     pub evacuation_timeout: Duration,
+    /// How long an instance that is to stop goes on after the board was told that no more traffic may go
+    /// there.
+    pub drain: Duration,
     /// How long there must be no coordinator before the cell restarts by itself what crashed.
     pub alone_after: Duration,
     /// How patient it is then.
@@ -85,6 +91,7 @@ impl Settings {
             pass_every: Duration::from_secs(30),
             evacuate_every: Duration::from_secs(1),
             evacuation_timeout: Duration::from_secs(600),
+            drain: Duration::from_millis(500),
             alone_after: Duration::from_secs(2),
             crash_policy: CrashPolicy::default(),
         }
@@ -319,6 +326,8 @@ pub struct Rep {
     reserving: BTreeMap<u64, intake::Batch>,
     next_batch: u64,
     evacuation: Option<Evacuation>,
+    /// Instances that are to stop, and when.
+    draining: BTreeMap<ContainerGuid, Timestamp>,
     next_pass: Timestamp,
     effects: Vec<Effect>,
     inconceivable: u64,
@@ -352,6 +361,7 @@ impl Rep {
             reserving: BTreeMap::new(),
             next_batch: 0,
             evacuation: None,
+            draining: BTreeMap::new(),
             effects: Vec::new(),
             inconceivable: 0,
         }
@@ -383,6 +393,7 @@ impl Rep {
         if now >= self.next_pass {
             self.pass(now);
         }
+        self.end_drains(now);
         self.poll_evacuees(now);
         self.look_after_the_lone(now);
         self.report(now);
@@ -397,7 +408,7 @@ impl Rep {
     pub fn next_wake(&self) -> Timestamp {
         let asks = [self.reports.due(), self.syncing.due(), self.fetching.due()];
         let asks = asks.into_iter().flatten().filter(|_| self.coordinator.is_some());
-        let own = [self.evacuation_due(), self.alone_due()].into_iter().flatten();
+        let own = [self.evacuation_due(), self.alone_due(), self.drain_due()].into_iter().flatten();
         asks.chain(own).fold(self.next_pass, Timestamp::min)
     }
 
@@ -489,6 +500,7 @@ impl Rep {
             {
                 entry.busy = Busy::No;
                 entry.not_before = now + self.settings.pass_every;
+                entry.alone.put_off(Some(view.container.since), entry.not_before);
             }
             Busy::Reserving => entry.busy = Busy::No,
             Busy::Beginning if state != ContainerState::Reserved => entry.busy = Busy::No,
@@ -540,6 +552,7 @@ impl Rep {
             return;
         }
         if let Some(entry) = self.entries.remove(guid) {
+            self.reports.forget(guid);
             match entry.owner {
                 Owner::Lrp { instance, key } => {
                     if entry.assigned {
@@ -567,6 +580,7 @@ impl Rep {
     fn delete(&mut self, guid: &ContainerGuid) {
         if let Some(entry) = self.entries.get_mut(guid) {
             entry.busy = Busy::Deleting;
+            self.reports.drop_waiting(guid);
             self.effects.push(Effect::Delete(guid.clone()));
         }
     }
@@ -577,6 +591,8 @@ impl Rep {
         {
             entry.busy = Busy::No;
             entry.not_before = now + self.settings.pass_every;
+            let ended = entry.container.as_ref().map(|it| it.container.since);
+            entry.alone.put_off(ended, entry.not_before);
         }
     }
 
@@ -594,7 +610,7 @@ impl Rep {
     fn ask(&mut self, guid: &ContainerGuid, request: CellRequest) {
         if let Some(entry) = self.entries.get_mut(guid) {
             entry.busy = Busy::Asking;
-            self.reports.queue(Some(guid.clone()), request);
+            self.reports.queue(guid, request);
         }
     }
 

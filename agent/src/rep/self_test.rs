@@ -4,6 +4,9 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use volvox_protocol::container::ContainerState;
@@ -57,9 +60,23 @@ pub enum Effect {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Phase {
-    Idle { next: Timestamp },
-    Running { guid: ContainerGuid, until: Timestamp },
-    Removing { guid: ContainerGuid, until: Timestamp, failed: Option<String> },
+    Idle {
+        next: Timestamp,
+    },
+    Running {
+        guid: ContainerGuid,
+        until: Timestamp,
+    },
+    Removing {
+        guid: ContainerGuid,
+        until: Timestamp,
+        failed: Option<String>,
+    },
+    /// It was not taken away in time, which is counted already.
+    Stuck {
+        guid: ContainerGuid,
+        until: Timestamp,
+    },
 }
 
 /// The self-test of a cell.
@@ -84,7 +101,9 @@ impl SelfTest {
     pub fn next_wake(&self) -> Timestamp {
         match &self.phase {
             Phase::Idle { next } => *next,
-            Phase::Running { until, .. } | Phase::Removing { until, .. } => *until,
+            Phase::Running { until, .. }
+            | Phase::Removing { until, .. }
+            | Phase::Stuck { until, .. } => *until,
         }
     }
 
@@ -110,10 +129,23 @@ impl SelfTest {
                 let failed = failed.clone();
                 self.ended(now, failed);
             }
-            (Phase::Idle { .. } | Phase::Running { .. } | Phase::Removing { .. }, Some(_)) => {
-                self.remove_leftover(guid);
+            (Phase::Stuck { guid: own, .. }, None) if own == guid => {
+                self.phase = Phase::Idle { next: now + self.settings.again };
             }
-            (Phase::Idle { .. } | Phase::Running { .. } | Phase::Removing { .. }, None) => {}
+            (
+                Phase::Idle { .. }
+                | Phase::Running { .. }
+                | Phase::Removing { .. }
+                | Phase::Stuck { .. },
+                Some(_),
+            ) => self.remove_leftover(guid),
+            (
+                Phase::Idle { .. }
+                | Phase::Running { .. }
+                | Phase::Removing { .. }
+                | Phase::Stuck { .. },
+                None,
+            ) => {}
         }
     }
 
@@ -121,7 +153,9 @@ impl SelfTest {
     fn remove_leftover(&mut self, guid: &ContainerGuid) {
         let own = match &self.phase {
             Phase::Idle { .. } => None,
-            Phase::Running { guid, .. } | Phase::Removing { guid, .. } => Some(guid),
+            Phase::Running { guid, .. }
+            | Phase::Removing { guid, .. }
+            | Phase::Stuck { guid, .. } => Some(guid),
         };
         let delete = Effect::Delete(guid.clone());
         if own != Some(guid) && guid.as_str().starts_with(PREFIX) && !self.effects.contains(&delete)
@@ -156,13 +190,27 @@ impl SelfTest {
                 let span = self.settings.run_within;
                 self.remove(now, Some(format!("a container did not run and end within {span:?}")));
             }
-            Phase::Removing { until, failed, .. } if *until <= now => {
+            // No other is made as long as it is there: they would fill the cell.
+            Phase::Removing { guid, until, failed } if *until <= now => {
                 let span = self.settings.remove_within;
                 let told = format!("a container was not taken away within {span:?}");
-                let failed = failed.clone().unwrap_or(told);
-                self.ended(now, Some(failed));
+                let (guid, failed) = (guid.clone(), failed.clone().unwrap_or(told));
+                self.count_failure(failed);
+                self.effects.push(Effect::Delete(guid.clone()));
+                let until = now + span.max(self.settings.again);
+                self.phase = Phase::Stuck { guid, until };
             }
-            Phase::Idle { .. } | Phase::Running { .. } | Phase::Removing { .. } => {}
+            Phase::Stuck { guid, until } if *until <= now => {
+                let guid = guid.clone();
+                self.count_failure("a container cannot be taken away".to_owned());
+                self.effects.push(Effect::Delete(guid.clone()));
+                let until = now + self.settings.remove_within.max(self.settings.again);
+                self.phase = Phase::Stuck { guid, until };
+            }
+            Phase::Idle { .. }
+            | Phase::Running { .. }
+            | Phase::Removing { .. }
+            | Phase::Stuck { .. } => {}
         }
         std::mem::take(&mut self.effects)
     }
@@ -176,22 +224,32 @@ impl SelfTest {
     }
 
     fn ended(&mut self, now: Timestamp, failed: Option<String>) {
-        let was_healthy = self.failures < self.settings.failures;
         let next = match failed {
             None => {
+                if !self.is_healthy() {
+                    self.effects.push(Effect::Healthy(true));
+                }
                 self.failures = 0;
                 self.settings.every
             }
             Some(reason) => {
-                self.failures = self.failures.saturating_add(1);
-                self.effects.push(Effect::Failed(reason));
+                self.count_failure(reason);
                 self.settings.again
             }
         };
-        let is_healthy = self.failures < self.settings.failures;
-        if was_healthy != is_healthy {
-            self.effects.push(Effect::Healthy(is_healthy));
-        }
         self.phase = Phase::Idle { next: now + next };
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.failures < self.settings.failures
+    }
+
+    fn count_failure(&mut self, reason: String) {
+        let was_healthy = self.is_healthy();
+        self.failures = self.failures.saturating_add(1);
+        self.effects.push(Effect::Failed(reason));
+        if was_healthy && !self.is_healthy() {
+            self.effects.push(Effect::Healthy(false));
+        }
     }
 }

@@ -75,6 +75,17 @@ impl Hierarchy {
     }
 }
 
+/// What a container uses, as far as the kernel tells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Processor time.
+    pub cpu_nanos: Option<u64>,
+    /// Memory.
+    pub memory_bytes: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+}
+
 /// One container's cgroup.
 #[derive(Debug, Clone)]
 pub struct Cgroup {
@@ -192,6 +203,33 @@ impl Cgroup {
             std::fs::OpenOptions::new().write(true).open(file)?.write_all(b"0")?;
         }
         Ok(())
+    }
+
+    /// What it uses now.
+    pub fn usage(&self) -> Usage {
+        let read = |controller: &str, file: &str| {
+            let path = self.folder(controller)?.join(file);
+            std::fs::read_to_string(path).ok()
+        };
+        let number = |text: Option<String>| text?.trim().parse::<u64>().ok();
+        match &self.hierarchy {
+            Hierarchy::Unified(_) => {
+                let stat = read("cpu", "cpu.stat").unwrap_or_default();
+                let micros = stat.lines().find_map(|line| line.strip_prefix("usage_usec "));
+                let micros: Option<u64> = micros.and_then(|it| it.trim().parse().ok());
+                Usage {
+                    cpu_nanos: micros.map(|it| it.saturating_mul(1_000)),
+                    memory_bytes: number(read("memory", "memory.current")),
+                    pids: number(read("pids", "pids.current")),
+                }
+            }
+            // The processor's time is counted by a controller that is mounted with its shares.
+            Hierarchy::Older(_) => Usage {
+                cpu_nanos: number(read("cpu", "cpuacct.usage")),
+                memory_bytes: number(read("memory", "memory.usage_in_bytes")),
+                pids: number(read("pids", "pids.current")),
+            },
+        }
     }
 
     /// How often the kernel has killed here for want of memory.

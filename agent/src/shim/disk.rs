@@ -177,6 +177,12 @@ fn measure(folder: BorrowedFd<'_>, limits: &Limits) -> io::Result<Used> {
     Ok(used)
 }
 
+/// What a container has written, by its folder.
+pub(crate) fn written_bytes(container: &Path) -> io::Result<u64> {
+    let upper = File::open(container.join(super::mounts::UPPER))?;
+    Ok(measure(upper.as_fd(), &Limits::default())?.bytes)
+}
+
 /// The container lives on while we look: what is gone by now is not counted.
 fn unless_gone<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     let gone = [Errno::ENOENT, Errno::ENOTDIR, Errno::ELOOP].map(|it| it as i32);

@@ -125,6 +125,12 @@ impl Host {
         self.namespace.run(|| Ok(std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?))
     }
 
+    /// Somebody on this host, for another thread.
+    pub fn client(&self) -> anyhow::Result<Client> {
+        let fd = self.namespace.0.try_clone()?;
+        Ok(Client(Host { namespace: Namespace(fd), address: self.address }))
+    }
+
     /// A connection from here.
     pub fn connect(&self, to: SocketAddr, within: Duration) -> anyhow::Result<TcpStream> {
         self.namespace.run(|| {
@@ -139,5 +145,15 @@ impl Host {
     pub fn get(&self, to: SocketAddr, within: Duration) -> anyhow::Result<http::Answer> {
         let stream = self.connect(to, within)?;
         http::ask(stream, "GET / HTTP/1.0\r\nhost: x\r\n\r\n")
+    }
+}
+
+/// Somebody on a host.
+pub struct Client(Host);
+
+impl Client {
+    /// GET / of an address, from there.
+    pub fn get(&self, to: SocketAddr, within: Duration) -> anyhow::Result<http::Answer> {
+        self.0.get(to, within)
     }
 }

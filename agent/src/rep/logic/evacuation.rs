@@ -179,7 +179,7 @@ impl Rep {
             };
             let told = "the evacuation has reached its timeout".to_owned();
             self.effects.push(Effect::Note(guid.clone(), told));
-            self.reports.queue(None, request);
+            self.reports.queue_once(request);
             self.delete(&guid);
         }
     }

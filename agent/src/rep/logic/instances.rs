@@ -92,7 +92,7 @@ impl Rep {
         let known = self.definitions.get(&definition_of(key));
         let wishes = known.map(|it| (&it.metric_tags, &it.routes));
         let network = container.network.as_ref()?;
-        let routable = container.container.routable;
+        let routable = container.container.routable && !entry.stop;
         let zone = &self.settings.zone;
         Some(Arc::new(facts::running(key, instance, network, routable, zone, wishes)))
     }
@@ -160,10 +160,9 @@ impl Rep {
             self.effects.push(Effect::Unassign(instance.clone()));
         }
         if entry.container.is_some() {
-            self.effects.push(Effect::Stop(guid.clone()));
-        } else {
-            self.judge(now, guid, Look::Believed);
+            self.drain(now, guid);
         }
+        self.judge(now, guid, Look::Believed);
     }
 
     /// What the board answered to a request about an instance.

@@ -186,6 +186,7 @@ impl Rep {
             refused.tasks.push((guid, reason));
             return;
         }
+        self.reports.drop_older_task(&guid);
         let owner = Owner::Task { guid, domain: task.domain };
         if !self.entries.contains_key(&owner.container()) {
             self.expect(&owner, Belief::Task(TaskView::Pending));

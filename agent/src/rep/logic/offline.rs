@@ -35,6 +35,14 @@ impl Alone {
         self.restarting
     }
 
+    /// The container that crashed could not be taken away: it is still that crash, later.
+    pub(super) fn put_off(&mut self, crash: Option<Timestamp>, until: Timestamp) {
+        if self.restarting {
+            self.restarting = false;
+            (self.crash, self.restart_at) = (crash, Some(until));
+        }
+    }
+
     pub(super) fn give_up(&mut self) {
         self.restarting = false;
         self.gave_up = true;
@@ -87,7 +95,10 @@ impl Rep {
         if !self.knows_alone {
             return Some(self.since + self.settings.alone_after);
         }
-        let waiting = self.entries.values().filter(|it| it.may_be_restarted());
+        let waiting = self.entries.values().filter(|it| {
+            let container = it.container.as_ref().map(|it| &it.container);
+            it.may_be_restarted() && view::of_container(container) == ContainerView::Crashed
+        });
         waiting.filter_map(|it| Some(it.alone.restart_at?.max(it.not_before))).min()
     }
 
@@ -135,6 +146,7 @@ impl Rep {
         }
         if alone.restart_at.is_some_and(|at| at <= now) {
             alone.restart_at = None;
+            alone.crash = None;
             alone.restarting = true;
             let told =
                 format!("crashed without a coordinator, {} times in a row: restart", alone.crashes);

@@ -6,6 +6,8 @@ use std::time::Duration;
 use volvox_protocol::exchange::{CellAnswer, CellReport, CellReportReply, FetchDefinitions};
 use volvox_protocol::id::TaskGuid;
 use volvox_protocol::request::CellRequest;
+use volvox_protocol::tables::Whose::Ours;
+use volvox_protocol::tables::rep_task::TaskView;
 use volvox_protocol::time::Timestamp;
 
 use super::{Busy, Effect, Look, Rep, Unanswered, definition_of};
@@ -17,8 +19,19 @@ pub(super) const SHORTEST_WAIT: Duration = Duration::from_millis(50);
 /// The longest.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// One request; about a container, unless it is about a record that has none.
-type Wish = (Option<ContainerGuid>, CellRequest);
+/// Who wants to know the answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum For {
+    /// A container.
+    Container(ContainerGuid),
+    /// Nobody: it is about a record that has no container.
+    Record,
+    /// Nobody any more.
+    Gone,
+}
+
+/// One request.
+type Wish = (For, CellRequest);
 
 /// What is to be reported, and what is being reported.
 #[derive(Debug, Default)]
@@ -29,16 +42,43 @@ pub(super) struct Reports {
     wait: Duration,
 }
 
+impl For {
+    fn is(&self, guid: &ContainerGuid) -> bool {
+        matches!(self, For::Container(of) if of == guid)
+    }
+}
+
 impl Reports {
-    pub(super) fn queue(&mut self, guid: Option<ContainerGuid>, request: CellRequest) {
-        self.waiting.push_back((guid, request));
+    pub(super) fn queue(&mut self, guid: &ContainerGuid, request: CellRequest) {
+        self.waiting.push_back((For::Container(guid.clone()), request));
     }
 
     /// About a record that has no container. Each sync may find it again before it is struck out.
     pub(super) fn queue_once(&mut self, request: CellRequest) {
-        let wish = (None, request);
+        let wish = (For::Record, request);
         if !self.waiting.contains(&wish) && !self.under_way.contains(&wish) {
             self.waiting.push_back(wish);
+        }
+    }
+
+    /// What is to be asked about a container that goes is not asked any more.
+    pub(super) fn drop_waiting(&mut self, guid: &ContainerGuid) {
+        self.waiting.retain(|(of, _)| !of.is(guid));
+    }
+
+    /// A task of this name is to run here: what was to be said of an older one is not said any more.
+    pub(super) fn drop_older_task(&mut self, task: &TaskGuid) {
+        self.waiting.retain(|(of, request)| {
+            let is_its = matches!(request, CellRequest::CompleteTask(of, ..) if of == task);
+            *of != For::Record || !is_its
+        });
+    }
+
+    /// Nor is an answer meant for the next container of that name.
+    pub(super) fn forget(&mut self, guid: &ContainerGuid) {
+        self.drop_waiting(guid);
+        for (of, _) in self.under_way.iter_mut().filter(|(of, _)| of.is(guid)) {
+            *of = For::Gone;
         }
     }
 
@@ -125,11 +165,20 @@ impl Rep {
         }
     }
 
-    /// Nothing was done: the same again, in the same order, after a while.
+    /// Nothing was done: the same again, in the same order, after a while, if somebody still wants it.
     fn ask_later(&mut self, now: Timestamp, asked: Vec<Wish>) {
         self.reports.put_off(now);
         for wish in asked.into_iter().rev() {
-            self.reports.waiting.push_front(wish);
+            let is_wanted = match &wish.0 {
+                For::Container(guid) => {
+                    self.entries.get(guid).is_some_and(|it| it.busy == Busy::Asking)
+                }
+                For::Record => true,
+                For::Gone => false,
+            };
+            if is_wanted {
+                self.reports.waiting.push_front(wish);
+            }
         }
     }
 
@@ -137,8 +186,9 @@ impl Rep {
     fn report_lost(&mut self, now: Timestamp, asked: Vec<Wish>) {
         self.reports.put_off(now);
         self.syncing.want_full();
-        for guid in asked.into_iter().filter_map(|(guid, _)| guid) {
-            if let Some(entry) = self.entries.get_mut(&guid)
+        for (of, _) in asked {
+            if let For::Container(guid) = of
+                && let Some(entry) = self.entries.get_mut(&guid)
                 && entry.busy == Busy::Asking
             {
                 entry.busy = Busy::No;
@@ -148,8 +198,8 @@ impl Rep {
         }
     }
 
-    fn answered(&mut self, now: Timestamp, (guid, request): Wish, answer: &CellAnswer) {
-        let Some(guid) = guid else { return };
+    fn answered(&mut self, now: Timestamp, (of, request): Wish, answer: &CellAnswer) {
+        let For::Container(guid) = of else { return };
         let Some(entry) = self.entries.get_mut(&guid) else { return };
         entry.version += 1;
         if entry.busy == Busy::Asking {
@@ -202,6 +252,8 @@ impl Rep {
             matches!(entry.owner, Owner::Task { .. }) && entry.container.is_some()
         });
         if is_task {
+            // It has ended on the board, which need not hear of it: by then the name may be another's.
+            self.believe(&guid, TaskView::Completed(Ours));
             self.delete(&guid);
         }
     }

@@ -190,7 +190,17 @@ impl Rep {
         };
         for record in pages.iter().flat_map(|it| &it.lrps) {
             let Some(on) = view::held_by(record).filter(|on| on.cell_id == cell) else { continue };
-            if has(self, &ContainerGuid::from(on.instance_guid.clone())) {
+            let guid = ContainerGuid::from(on.instance_guid.clone());
+            // An evacuating record goes whenever there is no container, also one that was there when
+            // the sync began: nothing else will remove it.
+            let stays = match record.presence {
+                Presence::Evacuating => self
+                    .entries
+                    .get(&guid)
+                    .is_some_and(|it| it.container.is_some() || it.busy == Busy::Reserving),
+                Presence::Ordinary | Presence::Suspect => has(self, &guid),
+            };
+            if stays {
                 continue;
             }
             let key = LrpKey {

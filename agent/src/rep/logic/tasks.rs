@@ -125,7 +125,7 @@ impl Rep {
         }
     }
 
-    fn believe(&mut self, guid: &ContainerGuid, view: TaskView) {
+    pub(super) fn believe(&mut self, guid: &ContainerGuid, view: TaskView) {
         if let Some(entry) = self.entries.get_mut(guid) {
             entry.belief = Belief::Task(view);
         }
