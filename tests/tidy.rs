@@ -23,7 +23,7 @@ const PURE_CRATES: [&str; 1] = ["protocol"];
 const MIXED_CRATES: [&str; 3] = ["mesh", "agent", "coordinator"];
 
 /// Modules (files or folders, with all below) that may do IO, and what for.
-const IO: [(&str, &str); 17] = [
+const IO: [(&str, &str); 18] = [
     ("main", "flags, exit codes"),
     ("bin", "further binaries"),
     ("config", "reads the configuration file"),
@@ -34,6 +34,7 @@ const IO: [(&str, &str); 17] = [
     ("driver", "performs what logic decided"),
     ("store", "SQLite"),
     ("hub", "hands events to subscribers"),
+    ("streams", "logs and terminals over the mesh"),
     ("transport", "sockets"),
     ("tls", "keys and certificates on disk"),
     ("image", "fetches root file systems"),

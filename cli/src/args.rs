@@ -4,6 +4,7 @@
 mod apps;
 mod dev;
 mod fleet;
+mod live;
 mod task;
 
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ pub(crate) use self::fleet::{
     CompletionsArgs, DomainCommand, EvacuateArgs, EventsArgs, ExplainArgs, HoldCommand,
     JoinTokenCommand, ManArgs, MemberCommand, TopArgs, VersionArgs,
 };
+pub(crate) use self::live::{ExecArgs, LogsArgs};
 pub(crate) use self::task::{TaskCommand, TaskRunArgs};
 
 /// Runs apps and tasks on a Volvox fleet, and looks after it.
@@ -53,6 +55,8 @@ const EXAMPLES: &str = "Examples:
   volvox scale web 5 --wait
   volvox task run --rootfs host: --result-file /tmp/out -- /bin/sh -c 'date > /tmp/out'
   volvox rollback web --wait
+  volvox logs web --follow
+  volvox exec web -- sh
   volvox events --json | jq .event
 
 On the coordinator's own machine no address is needed. From elsewhere:
@@ -113,6 +117,10 @@ pub(crate) enum Command {
     Scale(ScaleArgs),
     /// Remove apps, or stop one instance so that another takes its place.
     Stop(StopArgs),
+    /// Show what instances or a task have written, and what they write.
+    Logs(LogsArgs),
+    /// Run a command with a terminal in an instance or a task. Ends with its status.
+    Exec(ExecArgs),
     /// Follow what happens, across reconnections.
     Events(EventsArgs),
     /// Say why an instance or a task is where it is, or nowhere.

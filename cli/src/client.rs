@@ -1,6 +1,7 @@
 //! Speaks to the coordinator: one call, or a stream of events. The only place that knows HTTP.
 
 pub(crate) mod dev;
+pub(crate) mod frames;
 pub(crate) mod place;
 pub(crate) mod sse;
 mod unix;
@@ -24,6 +25,7 @@ use volvox_protocol::api::{
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::id::ProcessGuid;
 
+use self::frames::Frames;
 use self::place::{Found, Way};
 use crate::error::Failure;
 
@@ -115,6 +117,11 @@ impl Client {
             return Err(Failure::failed("the coordinator's answer is no stream of events"));
         }
         Ok(BufReader::new(answer.into_body().into_with_config().limit(u64::MAX).reader()))
+    }
+
+    /// Posts a request whose answer is a connection that goes on as frames.
+    pub(crate) fn frames(&self, path: &str, body: &str) -> Result<Frames, Failure> {
+        Frames::open(&self.found, path, body)
     }
 
     /// What is desired of an app.
@@ -219,7 +226,7 @@ fn understand<A: DeserializeOwned>(text: &str) -> Result<A, Failure> {
 fn tls(found: &Found) -> Result<TlsConfig, Failure> {
     let roots = match &found.ca {
         Some(path) => certificates(path)?,
-        None => match TRUSTED.iter().map(Path::new).find(|path| path.exists()) {
+        None => match trusted() {
             Some(path) => certificates(path)?,
             None => Vec::new(),
         },
@@ -238,6 +245,11 @@ fn tls(found: &Found) -> Result<TlsConfig, Failure> {
     let roots = RootCerts::Specific(Arc::new(roots));
     let builder = TlsConfig::builder().root_certs(roots).client_cert(own);
     Ok(builder.unversioned_rustls_crypto_provider(provider).build())
+}
+
+/// The authorities that this machine trusts.
+fn trusted() -> Option<&'static Path> {
+    TRUSTED.iter().map(Path::new).find(|path| path.exists())
 }
 
 fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>, Failure> {

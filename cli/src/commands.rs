@@ -9,10 +9,12 @@ mod diff;
 mod domain;
 mod evacuate;
 mod events;
+mod exec;
 mod explain;
 mod history;
 mod hold;
 mod join_token;
+mod logs;
 mod man;
 mod member;
 mod ps;
@@ -40,6 +42,8 @@ pub(crate) fn run(context: &mut Context, command: Command) -> Result<(), Failure
         Command::Cells => cells::run(context),
         Command::Scale(args) => scale::run(context, &args),
         Command::Stop(args) => stop::run(context, &args),
+        Command::Logs(args) => logs::run(context, &args),
+        Command::Exec(args) => exec::run(context, &args),
         Command::Events(args) => events::run(context, &args),
         Command::Explain(args) => explain::run(context, &args),
         Command::Evacuate(args) => evacuate::run(context, &args),

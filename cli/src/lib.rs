@@ -32,6 +32,8 @@ struct Context {
     place: args::Place,
     /// What is said.
     out: Output,
+    /// How the program ends when all went well: as what it ran did.
+    status: u8,
 }
 
 impl Context {
@@ -51,10 +53,10 @@ pub fn main() -> ExitCode {
         Err(error) => return output::usage(&error),
     };
     let Arguments { place, json, color, command } = arguments;
-    let mut context = Context { place, out: Output::new(json, color) };
+    let mut context = Context { place, out: Output::new(json, color), status: 0 };
     let done = commands::run(&mut context, command).and_then(|()| context.out.finish());
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::from(context.status),
         Err(failure) => context.out.complain(&failure),
     }
 }

@@ -87,6 +87,18 @@ impl Output {
         Ok(())
     }
 
+    /// What a command in a container shows, as it is. A terminal ends lines with two characters; a file or
+    /// a pipe wants one.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        if io::stdout().is_terminal() {
+            self.out.write_all(bytes)?;
+        } else {
+            let plain: Vec<u8> = bytes.iter().copied().filter(|byte| *byte != b'\r').collect();
+            self.out.write_all(&plain)?;
+        }
+        Ok(())
+    }
+
     /// A table for people.
     pub(crate) fn table(&mut self, table: &Table) -> Result<(), Failure> {
         let text = table.render(self.color, usize::MAX);

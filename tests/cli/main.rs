@@ -7,5 +7,6 @@ mod apps;
 mod dev;
 mod fleet;
 mod stage;
+mod streams;
 mod tasks;
 mod updates;

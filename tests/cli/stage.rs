@@ -1,5 +1,6 @@
 //! A coordinator, cells that joined it as machines do, and the program.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -15,6 +16,8 @@ use volvox_tests::wait::until;
 pub(crate) struct Stage {
     pub(crate) folder: tempfile::TempDir,
     lines: String,
+    /// Where its cells find it, also after a restart.
+    mesh: SocketAddr,
     coordinator: Option<Coordinator>,
     /// A new one for each life of the coordinator: nothing of the last one is left then.
     runtime: Option<Runtime>,
@@ -57,8 +60,9 @@ impl Stage {
 
     pub(crate) fn at(folder: tempfile::TempDir, lines: &str) -> Stage {
         let lines = lines.to_owned();
-        let mut stage =
-            Stage { folder, lines, coordinator: None, runtime: None, cells: Vec::new() };
+        let mesh = ([127, 0, 0, 1], 0).into();
+        let cells = Vec::new();
+        let mut stage = Stage { folder, lines, mesh, coordinator: None, runtime: None, cells };
         stage.start();
         stage
     }
@@ -74,13 +78,15 @@ impl Stage {
 
     pub(crate) fn start(&mut self) {
         let text = format!(
-            "name = \"test\"\napi.listen = [\"127.0.0.1:0\"]\nmesh.listen = \"127.0.0.1:0\"\n\
+            "name = \"test\"\napi.listen = [\"127.0.0.1:0\"]\nmesh.listen = \"{}\"\n\
              shutdown.grace_s = 2\ncells.settle_s = 1\n{}",
-            self.lines
+            self.mesh, self.lines
         );
         let config = Config::parse(&text, Some(&self.data())).unwrap();
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        self.coordinator = Some(runtime.block_on(run::start(config, None)).unwrap());
+        let coordinator = runtime.block_on(run::start(config, None)).unwrap();
+        self.mesh = coordinator.cells().mesh().listens_at();
+        self.coordinator = Some(coordinator);
         self.runtime = Some(runtime);
     }
 

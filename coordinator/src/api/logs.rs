@@ -135,7 +135,7 @@ impl Feed {
         }
         for (target, failure) in failed {
             let text = self.text.clone();
-            let line = complaint(&target, failure.error);
+            let line = complaint(target.index, &target.container, failure.error);
             self.readers.spawn(async move { drop(text.send(line).await) });
         }
         Ok(())
@@ -171,7 +171,7 @@ impl Feed {
             }
             tokio::select! {
                 () = text.closed() => return,
-                () = until_stopping(&mut stopping) => return,
+                () = until_stopping(&mut stopping) => return self.say_stopping(),
                 Some(_) = self.readers.join_next(), if !self.readers.is_empty() => {}
                 _ = look.tick() => {
                     let caller = self.caller.as_ref();
@@ -186,6 +186,13 @@ impl Feed {
                 _ = beat.tick() => drop(text.try_send(Bytes::from_static(b"\n"))),
             }
         }
+    }
+
+    /// So that who follows knows that this is no end. A reader so far behind finds out by itself.
+    fn say_stopping(&self) {
+        let message = "the coordinator stops".to_owned();
+        let error = ApiError { kind: "Unavailable".to_owned(), message, details: Vec::new() };
+        let _ = self.text.try_send(complaint(0, "", error));
     }
 
     /// Opens the logs of instances that have come since. False: the process is gone.
@@ -274,17 +281,17 @@ fn lost(target: &Target, why: &str) -> Bytes {
     let message =
         format!("the log of {} on cell {} broke off: {why}", target.container, target.cell);
     let error = ApiError { kind: "CellUnreachable".to_owned(), message, details: Vec::new() };
-    complaint(target, error)
+    complaint(target.index, &target.container, error)
 }
 
 /// A line that says why there are no others.
-fn complaint(target: &Target, error: ApiError) -> Bytes {
+fn complaint(index: u32, container: &str, error: ApiError) -> Bytes {
     let entry = LogEntry {
         time: now(),
         stream: "err".to_owned(),
         source: "COORDINATOR".to_owned(),
-        index: target.index,
-        instance_guid: target.container.clone(),
+        index,
+        instance_guid: container.to_owned(),
         message: error.message.clone(),
         error: Some(error),
     };
