@@ -26,7 +26,7 @@ impl Load {
                 if answer.is_ok_and(|it| it.status == 200 || it.status == 409) {
                     count.fetch_add(1, Ordering::AcqRel);
                 }
-                std::thread::sleep(std::time::Duration::from_millis(50));
+                volvox_tests::wait::pause(std::time::Duration::from_millis(50));
             }
         });
         Load { stop, acknowledged, thread: Some(thread) }

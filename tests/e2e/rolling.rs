@@ -41,7 +41,7 @@ impl Traffic {
                     if let Ok(new) = routes(&caller, &process) {
                         *table.lock().unwrap_or_else(PoisonError::into_inner) = new;
                     }
-                    std::thread::sleep(Duration::from_millis(20));
+                    volvox_tests::wait::pause(Duration::from_millis(20));
                 }
             }));
         }

@@ -210,7 +210,7 @@ impl Site {
             if Instant::now() > end {
                 anyhow::bail!("{what}: not within {PATIENCE:?}\n{}", self.story());
             }
-            std::thread::sleep(Duration::from_millis(10));
+            crate::wait::pause(Duration::from_millis(10));
         }
     }
 
@@ -340,7 +340,7 @@ impl Site {
                 return Ok(status.code().unwrap_or(-1));
             }
             ensure!(Instant::now() < end, "the agent of {name} goes on\n{}", self.story());
-            std::thread::sleep(Duration::from_millis(10));
+            crate::wait::pause(Duration::from_millis(10));
         }
     }
 
@@ -451,7 +451,7 @@ impl Cell {
                 let _gone = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
             }
             ensure!(Instant::now() < end, "shims of {} do not die", self.name);
-            std::thread::sleep(Duration::from_millis(5));
+            crate::wait::pause(Duration::from_millis(5));
         }
     }
 }

@@ -14,3 +14,8 @@ pub fn until(mut condition: impl FnMut() -> bool, story: impl Fn() -> String) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// A pause between two looks at another process, or between two calls of somebody who is not in a hurry.
+pub fn pause(span: Duration) {
+    std::thread::sleep(span);
+}

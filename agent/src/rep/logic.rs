@@ -11,12 +11,12 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
+mod alone;
 mod draining;
 mod evacuation;
 mod fetching;
 mod instances;
 mod intake;
-mod offline;
 mod reporting;
 mod syncing;
 mod tasks;
@@ -250,7 +250,7 @@ struct Entry {
     assigned: bool,
     /// The board said that this cell shall run the task, and it has not been run.
     granted: bool,
-    alone: offline::Alone,
+    alone: alone::Alone,
 }
 
 impl Entry {
@@ -266,7 +266,7 @@ impl Entry {
             stop: false,
             assigned: false,
             granted: false,
-            alone: offline::Alone::default(),
+            alone: alone::Alone::default(),
         }
     }
 
