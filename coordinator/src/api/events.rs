@@ -45,6 +45,8 @@ enum Stream {
     Groups,
     /// Desired LRPs and every instance.
     Instances,
+    /// Deployments, with their definitions and updates, and every instance: each step of an update.
+    Deployments,
     /// Tasks.
     Tasks,
 }
@@ -57,7 +59,7 @@ impl Stream {
             | Event::DesiredLrpRemoved(_)
             | Event::Crashed(_) => self != Stream::Tasks,
             Event::InstanceCreated(_) | Event::InstanceChanged(..) | Event::InstanceRemoved(_) => {
-                self == Stream::Instances
+                matches!(self, Stream::Instances | Stream::Deployments)
             }
             Event::GroupCreated(_) | Event::GroupChanged(..) | Event::GroupRemoved(_) => {
                 self == Stream::Groups
@@ -67,6 +69,12 @@ impl Stream {
             }
         }
     }
+}
+
+/// The text of an event on a stream that has a text of its own for it.
+fn own_frame(stream: Stream, id: Option<EventId>, event: &Event) -> Option<Bytes> {
+    let deployment = event.deployment().filter(|_| stream == Stream::Deployments)?;
+    Some(hub::frame(id, deployment.name(), &deployment))
 }
 
 /// Whether somebody who looks at one cell wants it. Tasks and desired LRPs are never left out.
@@ -108,6 +116,13 @@ pub(super) fn routes() -> Vec<Route> {
             "LRPInstanceEventStream",
             "Desired LRPs and every instance, as they change.",
             Stream::Instances,
+        ),
+        route(
+            "/v1/events/lrp_deployments",
+            "LRPDeploymentEventStream",
+            "Deployments with their definitions and updates, and every instance, as they change: each \
+             step of a rolling update.",
+            Stream::Deployments,
         ),
         route("/v1/events/tasks.r1", "TaskEventStream", "Tasks, as they change.", Stream::Tasks),
     ]
@@ -298,7 +313,10 @@ impl State {
                             && (self.cell.is_empty() || is_of_cell(&entry.event, &self.cell));
                         if wanted {
                             let id = self.subscription.id_of(&entry);
-                            text.extend_from_slice(&self.hub.frame(id, &entry));
+                            let own = own_frame(self.stream, Some(id), &entry.event);
+                            text.extend_from_slice(
+                                &own.unwrap_or_else(|| self.hub.frame(id, &entry)),
+                            );
                         }
                     }
                     if !text.is_empty() {
@@ -362,7 +380,7 @@ impl Snapshot {
     fn of(records: Arc<Records>, stream: Stream, cell: &str) -> Self {
         let (processes, tasks) = match stream {
             Stream::Tasks => (Vec::new(), records.tasks().cloned().collect()),
-            Stream::Groups | Stream::Instances => {
+            Stream::Groups | Stream::Instances | Stream::Deployments => {
                 (records.processes().map(|(guid, _)| guid.clone()).collect(), Vec::new())
             }
         };
@@ -399,7 +417,9 @@ impl Snapshot {
                 .into_iter()
                 .map(|(_, group)| Event::GroupCreated(group))
                 .collect(),
-            Stream::Instances => lrps.cloned().map(Event::InstanceCreated).collect(),
+            Stream::Instances | Stream::Deployments => {
+                lrps.cloned().map(Event::InstanceCreated).collect()
+            }
             Stream::Tasks => Vec::new(),
         };
         desired.into_iter().chain(actual).collect()
@@ -407,7 +427,8 @@ impl Snapshot {
 
     fn put(&self, text: &mut BytesMut, event: &Event) {
         if self.cell.is_empty() || is_of_cell(event, &self.cell) {
-            text.extend_from_slice(&hub::frame(None, event.name(), event));
+            let own = own_frame(self.stream, None, event);
+            text.extend_from_slice(&own.unwrap_or_else(|| hub::frame(None, event.name(), event)));
         }
     }
 }

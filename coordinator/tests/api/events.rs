@@ -70,6 +70,33 @@ fn desire(stage: &Stage, guid: &str, instances: u32) {
 }
 
 #[test]
+fn each_step_of_an_update_is_told_to_readers_of_deployments() {
+    let stage = Stage::new();
+    desire(&stage, "p", 1);
+    let path = "/v1/events/lrp_deployments";
+    let mut reader = Reader::open(&stage, &format!("{path}?snapshot"), None);
+    let created = reader.until("lrp_deployment_created").data;
+    assert_eq!(created["lrp_deployment"]["active_definition_id"], "p");
+    reader.until("actual_lrp_instance_created");
+    reader.until("snapshot_end");
+    let mut definition = lrp("p", 1);
+    for name in ["process_guid", "domain", "instances", "routes"] {
+        definition.as_object_mut().unwrap().remove(name);
+    }
+    let update = json!({"definition_id": "v2", "definition": definition});
+    stage.done("/v1/lrp_deployment/update", json!({"process_guid": "p", "update": update}));
+    let changed = reader.until("lrp_deployment_changed");
+    assert_eq!(changed.data["after"]["active_definition_id"], "v2");
+    // Who comes back goes on from there.
+    let mut again = Reader::open(&stage, path, changed.id.as_deref());
+    stage.done("/v1/desired_lrp/remove", json!({"process_guid": "p"}));
+    for reader in [&mut reader, &mut again] {
+        let removed = reader.until("lrp_deployment_removed").data;
+        assert_eq!(removed["lrp_deployment"]["process_guid"], "p");
+    }
+}
+
+#[test]
 fn what_changes_is_told_on_its_stream_and_no_other() {
     let stage = Stage::new();
     let mut instances = Reader::open(&stage, "/v1/events/lrp_instances.r1", None);
