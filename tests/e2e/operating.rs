@@ -101,3 +101,38 @@ fn a_machine_that_cannot_join_is_told_why() -> anyhow::Result<()> {
     ensure!(complaint.contains("a member already"), "{complaint}");
     Ok(())
 }
+
+#[test]
+fn a_person_reads_logs_and_gets_a_terminal() -> anyhow::Result<()> {
+    if !can_run("e2e::operating::a_person_reads_logs_and_gets_a_terminal") {
+        return Ok(());
+    }
+    let site = site(2, &[])?;
+    site.freshen("tests", 0)?;
+    let script = "echo $INSTANCE_GUID >/tmp/me; echo first $INSTANCE_INDEX; echo second $INSTANCE_INDEX >&2; exec sleep 1000000";
+    site.desire(&super::stage::app("p", 2, script))?;
+    let both = site.until_running("p", 2)?;
+    let logs = site.wait("all lines are there", |site| {
+        let output = site.volvox(&["logs", "p"]).ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        let whole = (0..2).all(|it| {
+            text.contains(&format!("first {it}")) && text.contains(&format!("second {it}"))
+        });
+        whole.then_some(text)
+    })?;
+    ensure!(!logs.contains("sleep"), "{logs}");
+    let one = site.volvox(&["logs", "p", "1", "--tail", "1", "--json"])?;
+    let line: Value = serde_json::from_slice(&one.stdout)
+        .with_context(|| String::from_utf8_lossy(&one.stderr).into_owned())?;
+    ensure!(line["index"] == 1, "{line}");
+    let exec = site.volvox(&["exec", "p", "1", "--", "/bin/sh", "-c", "cat /tmp/me; exit 7"])?;
+    let said = String::from_utf8_lossy(&exec.stdout).into_owned();
+    ensure!(exec.status.code() == Some(7), "{:?} {said}", exec.status);
+    let guid = both.iter().find(|it| it["index"] == 1).map(|it| text(it, "instance_guid"));
+    ensure!(said.contains(guid.context("no index 1")?), "{said}");
+    let nobody = site.volvox(&["exec", "nobody", "--", "true"])?;
+    ensure!(nobody.status.code() == Some(3), "{:?}", nobody.status);
+    let apps = site.volvox(&["ps", "--json"])?;
+    ensure!(apps.status.success());
+    site.check()
+}

@@ -145,6 +145,14 @@ impl Site {
         http::post(&self.socket(), path, &body.to_string())
     }
 
+    /// What the program `volvox` says, on the coordinator's machine.
+    pub fn volvox(&self, arguments: &[&str]) -> anyhow::Result<Output> {
+        let mut command = Command::new(self.programs.join("volvox"));
+        command.arg("--api").arg(format!("unix:{}", self.socket().display())).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(self.coordinator_host.spawn(&mut command)?.wait_with_output()?)
+    }
+
     /// Somebody who calls from another thread.
     pub fn caller(&self) -> Caller {
         Caller(self.socket())
