@@ -11,4 +11,5 @@ mod e2e {
     pub(crate) mod rolling;
     pub(crate) mod stage;
     pub(crate) mod tasks;
+    pub(crate) mod updates;
 }

@@ -125,14 +125,15 @@ fn routes(caller: &Caller, process: &str) -> anyhow::Result<Vec<SocketAddr>> {
     Ok(all)
 }
 
-fn deployment(site: &Site, process: &str) -> anyhow::Result<Value> {
+/// The deployment of a process.
+pub(crate) fn deployment(site: &Site, process: &str) -> anyhow::Result<Value> {
     let found =
         site.call("/v1/lrp_deployments/get_by_process_guid", &json!({"process_guid": process}))?;
     Ok(found["deployment"].clone())
 }
 
 /// Waits until nothing but this definition is there, so many times, all running.
-fn until_rolled(
+pub(crate) fn until_rolled(
     site: &Site,
     process: &str,
     definition: &str,
@@ -149,7 +150,7 @@ fn until_rolled(
 }
 
 /// The parts of a desired LRP that are its definition.
-fn definition_of(lrp: &Value) -> Value {
+pub(crate) fn definition_of(lrp: &Value) -> Value {
     let mut definition = lrp.clone();
     if let Some(all) = definition.as_object_mut() {
         for name in ["process_guid", "domain", "instances", "routes", "annotation", "metric_tags"] {
@@ -159,9 +160,23 @@ fn definition_of(lrp: &Value) -> Value {
     definition
 }
 
-fn update(site: &Site, process: &str, id: &str, lrp: &Value) -> anyhow::Result<()> {
+/// Goes to a new definition.
+pub(crate) fn update(site: &Site, process: &str, id: &str, lrp: &Value) -> anyhow::Result<()> {
     let body = json!({"process_guid": process, "update": {
         "definition_id": id, "definition": definition_of(lrp)}});
+    site.call("/v1/lrp_deployment/update", &body).map(drop)
+}
+
+/// ... by a policy of its own.
+pub(crate) fn update_with(
+    site: &Site,
+    process: &str,
+    id: &str,
+    lrp: &Value,
+    rollout: Value,
+) -> anyhow::Result<()> {
+    let body = json!({"process_guid": process, "update": {
+        "definition_id": id, "definition": definition_of(lrp), "rollout": rollout}});
     site.call("/v1/lrp_deployment/update", &body).map(drop)
 }
 
