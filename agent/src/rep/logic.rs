@@ -327,7 +327,7 @@ pub struct Rep {
     next_batch: u64,
     evacuation: Option<Evacuation>,
     /// Instances that are to stop, and when.
-    draining: BTreeMap<ContainerGuid, Timestamp>,
+    draining: BTreeMap<ContainerGuid, draining::StopAt>,
     next_pass: Timestamp,
     effects: Vec<Effect>,
     inconceivable: u64,
@@ -524,6 +524,7 @@ impl Rep {
     }
 
     fn saw_gone(&mut self, now: Timestamp, guid: &ContainerGuid) {
+        self.draining.remove(guid);
         let Some(entry) = self.entries.get_mut(guid) else { return };
         self.digest.take(entry.item());
         entry.container = None;

@@ -4,8 +4,11 @@
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::time::Timestamp;
 
-use super::{Effect, Rep};
+use super::{Effect, Look, Rep};
 use crate::executor::registry::ContainerGuid;
+
+/// When an instance that takes no more traffic is stopped. Without a time: it has been told.
+pub(super) type StopAt = Option<Timestamp>;
 
 impl Rep {
     /// Stops a container: at once, unless somebody may be talking to it.
@@ -16,29 +19,24 @@ impl Rep {
         let serves = container.container.state == ContainerState::Running
             && container.network.as_ref().is_some_and(|it| !it.ports.is_empty());
         if serves && !self.settings.drain.is_zero() && self.coordinator.is_some() {
-            self.draining.entry(guid.clone()).or_insert(now + self.settings.drain);
+            self.draining.entry(guid.clone()).or_insert(Some(now + self.settings.drain));
+            self.judge(now, guid, Look::Believed);
         } else {
             self.effects.push(Effect::Stop(guid.clone()));
         }
     }
 
-    /// Stops what has been drained.
+    /// Stops what has been drained. It stays drained until it is gone.
     pub(super) fn end_drains(&mut self, now: Timestamp) {
-        let over: Vec<ContainerGuid> = self
-            .draining
-            .iter()
-            .filter(|(_, until)| **until <= now)
-            .map(|(guid, _)| guid.clone())
-            .collect();
-        for guid in over {
-            self.draining.remove(&guid);
-            if self.entries.get(&guid).is_some_and(|it| it.container.is_some()) {
-                self.effects.push(Effect::Stop(guid));
+        for (guid, until) in &mut self.draining {
+            if until.is_some_and(|until| until <= now) {
+                *until = None;
+                self.effects.push(Effect::Stop(guid.clone()));
             }
         }
     }
 
     pub(super) fn drain_due(&self) -> Option<Timestamp> {
-        self.draining.values().copied().min()
+        self.draining.values().flatten().copied().min()
     }
 }

@@ -92,7 +92,7 @@ impl Rep {
         let known = self.definitions.get(&definition_of(key));
         let wishes = known.map(|it| (&it.metric_tags, &it.routes));
         let network = container.network.as_ref()?;
-        let routable = container.container.routable && !entry.stop;
+        let routable = container.container.routable && !self.draining.contains_key(guid);
         let zone = &self.settings.zone;
         Some(Arc::new(facts::running(key, instance, network, routable, zone, wishes)))
     }
@@ -161,8 +161,9 @@ impl Rep {
         }
         if entry.container.is_some() {
             self.drain(now, guid);
+        } else {
+            self.judge(now, guid, Look::Believed);
         }
-        self.judge(now, guid, Look::Believed);
     }
 
     /// What the board answered to a request about an instance.
