@@ -61,6 +61,47 @@ fn an_instance_that_is_told_to_stop_is_removed_and_leaves_nothing() {
 }
 
 #[test]
+fn what_serves_tells_routers_before_it_stops() {
+    let mut stage = Stage::connected();
+    stage.machine.ports = vec![Default::default()];
+    stage.board.desire(0);
+    stage.work(&[0]);
+    let guid = stage.only();
+    stage.machine.come_up(stage.now, &guid);
+    stage.settle();
+    stage.said();
+    let on = stage.rep.on(&InstanceGuid::new(guid.as_str()).unwrap());
+    let stop = CellOrder::StopInstance(key(0), on);
+    stage.order(vec![stop.clone()]);
+    assert_eq!(stage.said(), ["start"], "no more traffic may go there");
+    assert_eq!(stage.state(&guid), Some(ContainerState::Running));
+    let half = settings().drain / 2;
+    stage.wait(half);
+    stage.order(vec![stop]);
+    assert_eq!(
+        stage.state(&guid),
+        Some(ContainerState::Running),
+        "asked twice, it waits no longer"
+    );
+    stage.wait(half);
+    assert_eq!(stage.said(), ["remove"]);
+    assert_eq!(stage.state(&guid), None);
+    stage.knows_nothing();
+    // Without a coordinator nobody can be told, so nobody waits.
+    let mut alone = Stage::connected();
+    alone.machine.ports = vec![Default::default()];
+    alone.board.desire(0);
+    alone.work(&[0]);
+    let guid = alone.only();
+    alone.machine.come_up(alone.now, &guid);
+    alone.settle();
+    alone.lose();
+    let on = alone.rep.on(&InstanceGuid::new(guid.as_str()).unwrap());
+    alone.order(vec![CellOrder::StopInstance(key(0), on)]);
+    assert_eq!(alone.state(&guid), Some(ContainerState::Completed));
+}
+
+#[test]
 fn an_order_to_stop_that_was_lost_is_found_in_the_record() {
     let (mut stage, guid) = Stage::running();
     stage.board.desired.clear();

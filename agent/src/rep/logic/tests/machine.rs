@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use volvox_protocol::actual_lrp::PortMapping;
 use volvox_protocol::cell::CellCapacity;
 use volvox_protocol::container::{ContainerState, RunResult};
 use volvox_protocol::time::Timestamp;
@@ -38,6 +39,8 @@ pub(super) struct Machine {
     pub(super) runs: BTreeMap<ContainerGuid, usize>,
     /// The last part of the address that the next container gets.
     pub(super) address: u8,
+    /// The ports of containers that are made.
+    pub(super) ports: Vec<PortMapping>,
 }
 
 impl Machine {
@@ -49,6 +52,7 @@ impl Machine {
             refuses_to_run: false,
             runs: BTreeMap::new(),
             address: 1,
+            ports: Vec::new(),
         }
     }
 
@@ -114,7 +118,7 @@ impl Machine {
             external_address: IpAddr::from([192, 0, 2, 1]),
             internal_address: IpAddr::from([10, 255, 0, self.address]),
             internal_ipv6: None,
-            ports: Vec::new(),
+            ports: self.ports.clone(),
         }
     }
 
