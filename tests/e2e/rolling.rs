@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use volvox_tests::site::{Caller, Site};
 
-use super::stage::{address, app, can_run, names, server, shell, site, text};
+use super::stage::{address, can_run, failing, names, server, shell, site, text};
 
 /// How many were served, by the word that they were answered with.
 type Words = std::collections::BTreeMap<String, u64>;
@@ -212,7 +212,7 @@ fn a_definition_that_fails_harms_nobody_and_is_cancelled() -> anyhow::Result<()>
     site.desire(&server("web", 3, "one"))?;
     let before = site.until_running("web", 3)?;
     let traffic = Traffic::through(&site, "web")?;
-    update(&site, "web", "bad", &app("web", 3, "exit 1"))?;
+    update(&site, "web", "bad", &failing("web", 3))?;
     site.wait("the new one has crashed some times", |site| {
         let all = site.lrps("web").ok()?;
         all.iter()

@@ -58,6 +58,13 @@ pub(crate) fn idle(process: &str, instances: u32) -> Value {
     app(process, instances, "exec sleep 1000000")
 }
 
+/// One that ends at once and is never healthy: without a check it would count as running for a moment.
+pub(crate) fn failing(process: &str, instances: u32) -> Value {
+    let mut lrp = app(process, instances, "exit 1");
+    lrp["monitor"] = shell("exit 1");
+    lrp
+}
+
 /// One that answers each request with its own name and a word.
 pub(crate) fn server(process: &str, instances: u32, word: &str) -> Value {
     let script = format!(

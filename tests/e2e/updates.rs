@@ -8,7 +8,7 @@ use volvox_tests::site::Site;
 
 use super::life::process_of;
 use super::rolling::{definition_of, deployment, until_rolled, update, update_with};
-use super::stage::{app, can_run, idle, names, shell, site, text};
+use super::stage::{app, can_run, failing, idle, names, shell, site, text};
 
 /// One that starts and never comes to run.
 fn never_ready(process: &str, instances: u32) -> Value {
@@ -105,7 +105,7 @@ fn canaries_wait_and_what_fails_goes_back_by_itself() -> anyhow::Result<()> {
     site.call("/v1/lrp_deployment/promote", &json!({"process_guid": "p"}))?;
     let good = until_rolled(&site, "p", "v2", 4)?;
     let policy = json!({"rollback_on_failure": true, "max_in_flight": 2});
-    update_with(&site, "p", "bad", &app("p", 4, "exit 1"), policy)?;
+    update_with(&site, "p", "bad", &failing("p", 4), policy)?;
     site.wait("it has gone back by itself", |site| {
         let found = deployment(site, "p").ok()?;
         (found["active_definition_id"] == "v2" && found["roll"].is_null()).then_some(())

@@ -327,7 +327,7 @@ pub struct Rep {
     next_batch: u64,
     evacuation: Option<Evacuation>,
     /// Instances that are to stop, and when.
-    draining: BTreeMap<ContainerGuid, draining::StopAt>,
+    draining: BTreeMap<ContainerGuid, draining::Drain>,
     next_pass: Timestamp,
     effects: Vec<Effect>,
     inconceivable: u64,

@@ -1,5 +1,6 @@
-//! Draining: an instance that is to stop goes on for a moment after the board was told that no more
-//! traffic may go there, so that routers have heard of it before anybody is turned away.
+//! Draining: an instance that is to go serves on for a moment after routers could hear of it. One that
+//! is to stop says first that no more traffic may go there; one that was replaced elsewhere has just
+//! lost its record.
 
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::time::Timestamp;
@@ -7,36 +8,72 @@ use volvox_protocol::time::Timestamp;
 use super::{Effect, Look, Rep};
 use crate::executor::registry::ContainerGuid;
 
-/// When an instance that takes no more traffic is stopped. Without a time: it has been told.
-pub(super) type StopAt = Option<Timestamp>;
+/// An instance that takes no more traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Drain {
+    /// When it ends. None: it has.
+    until: Option<Timestamp>,
+    then: Then,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Stop,
+    Delete,
+}
 
 impl Rep {
     /// Stops a container: at once, unless somebody may be talking to it.
     pub(super) fn drain(&mut self, now: Timestamp, guid: &ContainerGuid) {
-        let Some(container) = self.entries.get(guid).and_then(|it| it.container.as_ref()) else {
-            return;
-        };
-        let serves = container.container.state == ContainerState::Running
-            && container.network.as_ref().is_some_and(|it| !it.ports.is_empty());
-        if serves && !self.settings.drain.is_zero() && self.coordinator.is_some() {
-            self.draining.entry(guid.clone()).or_insert(Some(now + self.settings.drain));
+        if self.begin_drain(now, guid, Then::Stop) {
             self.judge(now, guid, Look::Believed);
         } else {
             self.effects.push(Effect::Stop(guid.clone()));
         }
     }
 
-    /// Stops what has been drained. It stays drained until it is gone.
+    /// Deletes a container that was replaced elsewhere: at once, unless somebody may be talking to it.
+    pub(super) fn drain_then_delete(&mut self, now: Timestamp, guid: &ContainerGuid) {
+        if !self.begin_drain(now, guid, Then::Delete) {
+            return self.delete(guid);
+        }
+        if let Some(entry) = self.entries.get_mut(guid) {
+            entry.not_before = now + self.settings.drain;
+        }
+    }
+
+    fn begin_drain(&mut self, now: Timestamp, guid: &ContainerGuid, then: Then) -> bool {
+        let container = self.entries.get(guid).and_then(|it| it.container.as_ref());
+        let serves = container.is_some_and(|it| {
+            it.container.state == ContainerState::Running
+                && it.network.as_ref().is_some_and(|it| !it.ports.is_empty())
+        });
+        if !serves || self.settings.drain.is_zero() || self.coordinator.is_none() {
+            return false;
+        }
+        let until = Some(now + self.settings.drain);
+        self.draining.entry(guid.clone()).or_insert(Drain { until, then });
+        true
+    }
+
+    /// Ends what has been drained. It stays so until it is gone.
     pub(super) fn end_drains(&mut self, now: Timestamp) {
-        for (guid, until) in &mut self.draining {
-            if until.is_some_and(|until| until <= now) {
-                *until = None;
-                self.effects.push(Effect::Stop(guid.clone()));
+        let mut over = Vec::new();
+        for (guid, drain) in &mut self.draining {
+            if drain.until.is_some_and(|until| until <= now) {
+                drain.until = None;
+                over.push((guid.clone(), drain.then));
+            }
+        }
+        for (guid, then) in over {
+            match then {
+                Then::Stop => self.effects.push(Effect::Stop(guid)),
+                Then::Delete => self.delete(&guid),
             }
         }
     }
 
     pub(super) fn drain_due(&self) -> Option<Timestamp> {
-        self.draining.values().flatten().copied().min()
+        self.draining.values().filter_map(|it| it.until).min()
     }
 }

@@ -126,6 +126,7 @@ impl Rep {
     /// What the board said; no answer is a refusal. False: this was no question of an evacuation.
     pub(super) fn evacuee_answered(
         &mut self,
+        now: Timestamp,
         guid: &ContainerGuid,
         request: &CellRequest,
         answer: Option<&CellAnswer>,
@@ -151,7 +152,7 @@ impl Rep {
             entry.belief =
                 super::Belief::Lrp(volvox_protocol::tables::rep_lrp::LrpView::Missing, None);
             if entry.container.is_some() {
-                self.delete(guid);
+                self.drain_then_delete(now, guid);
             }
         }
         true

@@ -214,7 +214,7 @@ impl Rep {
         match entry.owner {
             Owner::Lrp { .. } => {
                 self.lrp_answered(&guid, &request);
-                self.evacuee_answered(&guid, &request, Some(answer));
+                self.evacuee_answered(now, &guid, &request, Some(answer));
             }
             Owner::Task { .. } => self.task_answered(&guid, &request, answer),
             Owner::Local(_) => {}
@@ -225,7 +225,7 @@ impl Rep {
 
     /// Our picture is old.
     fn refused(&mut self, now: Timestamp, guid: &ContainerGuid, request: &CellRequest) {
-        if self.evacuee_answered(guid, request, None) {
+        if self.evacuee_answered(now, guid, request, None) {
             return;
         }
         self.look_again(now, guid);
