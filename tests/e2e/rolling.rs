@@ -250,7 +250,6 @@ fn a_roll_goes_on_after_a_restart_of_the_coordinator_and_through_an_evacuation()
     site.freshen("tests", 0)?;
     site.desire(&server("web", 6, "one"))?;
     site.until_running("web", 6)?;
-    let traffic = Traffic::through(&site, "web")?;
     let mut slow = server("web", 6, "two");
     slow["setup"] = shell("sleep 0.3");
     update(&site, "web", "v2", &slow)?;
@@ -262,6 +261,9 @@ fn a_roll_goes_on_after_a_restart_of_the_coordinator_and_through_an_evacuation()
     })?;
     site.kill_coordinator()?;
     site.start_coordinator()?;
+    // From here on: while there is no board, nobody can tell a router that an instance stops.
+    site.check()?;
+    let traffic = Traffic::through(&site, "web")?;
     site.agent("a", &["evacuate"])?;
     until_rolled(&site, "web", "v2", 6)?;
     ensure!(site.until_agent_ended("a")? == 0);
