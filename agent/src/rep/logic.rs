@@ -511,6 +511,10 @@ impl Rep {
             | Busy::Beginning
             | Busy::Deleting => {}
         }
+        if self.evacuation.is_some() && entry.state() != Some(view.container.state) {
+            // What has ended is not left to the next poll.
+            entry.not_before = Timestamp::ZERO;
+        }
         entry.note_running(&view);
         entry.container = Some(view);
         self.digest.put(entry.item());

@@ -106,6 +106,8 @@ impl Rep {
             ContainerView::Reserved | ContainerView::Starting => {
                 CellRequest::EvacuateClaimed(key, on)
             }
+            // Told to stop: its record goes first, so that routers know, and then the container.
+            ContainerView::Running if entry.stop => CellRequest::EvacuateStopped(key, on),
             ContainerView::Running => match self.facts(guid) {
                 Some(running) => CellRequest::EvacuateRunning(key, on, running),
                 None => return,

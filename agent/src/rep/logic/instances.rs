@@ -159,9 +159,12 @@ impl Rep {
             entry.assigned = false;
             self.effects.push(Effect::Unassign(instance.clone()));
         }
-        if entry.container.is_some() {
+        let leaves = self.evacuation.is_some() && self.coordinator.is_some();
+        if entry.container.is_some() && !leaves {
             self.drain(now, guid);
         } else {
+            // An evacuee is asked about at once, not at the next poll.
+            entry.not_before = Timestamp::ZERO;
             self.judge(now, guid, Look::Believed);
         }
     }
