@@ -171,3 +171,52 @@ fn a_cell_that_is_lost_in_the_middle_of_a_roll_does_not_stop_it() -> anyhow::Res
     until_rolled(&site, "p", "v2", 8)?;
     site.check()
 }
+
+#[test]
+fn a_flaky_definition_gets_past_a_stuck_index_and_a_roll_can_be_paused_or_stall()
+-> anyhow::Result<()> {
+    if !can_run(
+        "e2e::updates::a_flaky_definition_gets_past_a_stuck_index_and_a_roll_can_be_paused_or_stall",
+    ) {
+        return Ok(());
+    }
+    let site = site(2, &[("convergence", "full_pass_s = 1\nstale_after_s = 1")])?;
+    site.freshen("tests", 0)?;
+    site.desire(&idle("p", 4))?;
+    let before = site.until_running("p", 4)?;
+    // It comes to run everywhere but at index 1.
+    let mut flaky = never_ready("p", 4);
+    flaky["monitor"] = shell("[ $INSTANCE_INDEX != 1 ]");
+    update_with(
+        &site,
+        "p",
+        "v2",
+        &flaky,
+        json!({"stuck_after_ms": 1_000, "min_healthy_time_ms": 200}),
+    )?;
+    site.wait("all but the stuck one are new", |site| {
+        let mut states = states_of(site, "p", "v2");
+        states.sort();
+        (states == ["CLAIMED", "RUNNING", "RUNNING", "RUNNING"]).then_some(())
+    })?;
+    let old = before.iter().find(|it| it["index"] == 1).cloned().unwrap_or_default();
+    site.wait("at the stuck index the old one serves", |site| {
+        let all = site.lrps("p").ok()?;
+        let left: Vec<&Value> = all.iter().filter(|it| text(it, "definition_id") == "p").collect();
+        let same = left.len() == 1 && text(left[0], "instance_guid") == text(&old, "instance_guid");
+        same.then_some(())
+    })?;
+    ensure!(!deployment(&site, "p")?["roll"].is_null(), "it is not over before that one runs");
+    // What supersedes it never comes to run: it stalls, and goes on when it is told to.
+    update_with(&site, "p", "v3", &never_ready("p", 4), json!({"progress_deadline_ms": 1_000}))?;
+    site.wait("it has stalled", |site| {
+        deployment(site, "p").ok()?["roll"].to_string().contains("STALLED").then_some(())
+    })?;
+    site.call("/v1/lrp_deployment/resume", &json!({"process_guid": "p"}))?;
+    site.call("/v1/lrp_deployment/pause", &json!({"process_guid": "p"}))?;
+    ensure!(deployment(&site, "p")?["roll"].to_string().contains("ASKED"));
+    site.call("/v1/lrp_deployment/resume", &json!({"process_guid": "p"}))?;
+    update_with(&site, "p", "v4", &idle("p", 4), json!({}))?;
+    until_rolled(&site, "p", "v4", 4)?;
+    site.check()
+}
