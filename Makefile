@@ -2,6 +2,7 @@
 #
 #   make bench ONLY=board    one group of figures
 #   make fuzz SECONDS=600    ten minutes for each fuzz target
+#   make sim SEED=4711       one simulated fleet, with its story
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -10,9 +11,11 @@ SHELL := bash
 
 ONLY ?=
 SEED ?=
+CELLS ?= 50
+FIRST ?= 0
 SECONDS ?= 60
 
-.PHONY: help setup demo test check fmt clippy deny bench sim fuzz vm security schemathesis
+.PHONY: help setup tools demo test check fmt clippy deny bench sim fuzz vm security schemathesis package tar vmtest reference
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +48,35 @@ setup: ## Install what a Debian-like machine with Rust is missing
 		fi
 	done
 
+# Without them some tests cannot run, and say so. Of prometheus only the program that reads rules is wanted,
+# not a service on this machine.
+tools: setup ## What some tests need beside that, from Debian's packages; root, and never fatal
+	@if [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then exit 0; fi
+	missing=""
+	command -v mksquashfs >/dev/null || missing="$$missing squashfs-tools"
+	command -v mkfs.erofs >/dev/null || missing="$$missing erofs-utils"
+	command -v runc >/dev/null || missing="$$missing runc"
+	promtool=no
+	if command -v promtool >/dev/null || [ -x target/tools/promtool ]; then promtool=yes; fi
+	if [ -z "$$missing" ] && [ $$promtool = yes ]; then exit 0; fi
+	export DEBIAN_FRONTEND=noninteractive
+	apt-get update -qq || { echo "tools: no list of packages: some tests will not run"; exit 0; }
+	if [ -n "$$missing" ]; then
+		echo "tools: installing$$missing"
+		apt-get install -y -qq --no-install-recommends $$missing >/dev/null || echo "tools: not installed:$$missing"
+	fi
+	if [ $$promtool = no ]; then
+		echo "tools: unpacking promtool into target/tools"
+		mkdir -p target/tools
+		fetched=$$(mktemp -d)
+		trap 'rm -rf "$$fetched"' EXIT
+		if (cd "$$fetched" && apt-get -o APT::Sandbox::User=root download -qq prometheus && dpkg --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool); then
+			mv "$$fetched/usr/bin/promtool" target/tools/promtool
+		else
+			echo "tools: no promtool: the alert rules are not checked"
+		fi
+	fi
+
 demo: setup ## A cluster and an app on this machine; cleans up at the end, or on Ctrl-C. Needs root
 	@cargo build -q --release -p volvox-coordinator -p volvox-agent -p volvox-cli
 	packaging/demo target/release
@@ -53,10 +85,11 @@ demo: setup ## A cluster and an app on this machine; cleans up at the end, or on
 # closing lines of the main run end the log, followed only by what could not run. A test that must
 # skip itself prints "SKIPPED <name>: <why>" on stderr and appends the same line to the file named
 # in VOLVOX_SKIPPED.
-test: setup ## Every test; says at the end which could not run, and why
+test: setup tools ## Every test; says at the end which could not run, and why
 	@skipped=$$(mktemp); tables=$$(mktemp); before=$$(mktemp)
 	trap 'rm -f "$$skipped" "$$tables" "$$before"' EXIT
 	export VOLVOX_SKIPPED="$$skipped"
+	export PATH="$$PATH:$(CURDIR)/target/tools"
 	failed=""
 
 	cargo test --workspace --no-run
@@ -75,16 +108,20 @@ test: setup ## Every test; says at the end which could not run, and why
 		fi
 	done
 	: >"$$skipped"
-	cargo run -q --profile test -p volvox-tests --bin leftovers -- take "$$before"
+	# Not by cargo run: asked for one package it would build all of them again, with other features.
+	leftovers=$$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug/leftovers
+	"$$leftovers" take "$$before"
 
 	if cargo nextest --version >/dev/null 2>&1; then
 		cargo test --workspace --doc || failed="$$failed doctests"
-		cargo nextest run --workspace --no-fail-fast || failed="$$failed tests"
+		# Many tests wait for most of their time.
+		cores=$$(nproc)
+		cargo nextest run --workspace --no-fail-fast --test-threads $$((cores + cores / 2)) || failed="$$failed tests"
 	else
 		cargo test --workspace --no-fail-fast || failed="$$failed tests"
 	fi
 
-	cargo run -q --profile test -p volvox-tests --bin leftovers -- compare "$$before" || failed="$$failed leftovers"
+	"$$leftovers" compare "$$before" || failed="$$failed leftovers"
 	if [ -s "$$skipped" ]; then
 		echo "--- could not run here"
 		sort -u "$$skipped"
@@ -126,12 +163,37 @@ vm: setup ## The container tests in a virtual machine with cgroup v2 alone; root
 	cargo test -p volvox-agent $$tests --no-run 2>&1 | tee "$$list"
 	packaging/vm/run $$(sed -n 's/^ *Executable .*(\(.*\))$$/\1/p' "$$list")
 
+# VERSION makes packages of another version from the same programs: for tests of upgrades.
+package: setup ## Debian packages of agent, coordinator and CLI in target/debian; installs cargo-deb
+	@cargo deb --version >/dev/null 2>&1 || cargo install --locked cargo-deb
+	cargo build --release -p volvox-coordinator -p volvox-agent -p volvox-cli -p volvox-tests \
+		--bin volvox-coordinator --bin volvox-agent --bin volvox --bin manuals
+	cargo rustc --release -p volvox-agent --bin volvox-shim -- -C target-feature=+crt-static
+	target/release/manuals target/package
+	for package in volvox-agent volvox-coordinator volvox-cli; do
+		cargo deb -q --no-build --strip -p "$$package" $(if $(VERSION),--deb-version "$(VERSION)")
+	done
+	ls target/debian/*.deb
+
+# With musl where its target and compiler are to be had, so that nothing of the machine is needed.
+tar: setup ## A static tar for other distributions in target/tar, for packaging/install.sh
+	@packaging/tar
+
+vmtest: package ## Packages in a virtual machine: install, join, run, upgrade, reboot, remove; root, slow
+	@packaging/vm/install
+
+# As root, since routes and metrics are asked of a cluster that runs.
+reference: setup ## Write docs/reference anew from the programs themselves; needs root
+	@cargo build -q -p volvox-coordinator -p volvox-agent -p volvox-cli
+	VOLVOX_WRITE=1 cargo test -q -p volvox-tests --test release -- reference cluster
+
 security: setup ## What a container of ours and one of runc have, side by side; needs root and runc
 	@cargo test -q -p volvox-agent --test attacks compare:: -- --nocapture
 
-sim: ## Whole fleets in virtual time, SEED=n to repeat one: does not exist yet
-	@echo "sim: the simulator comes with issue 8; there is nothing to run yet" >&2
-	exit 1
+# Without debug assertions there are no deliberate bugs, and more seeds in a minute.
+sim: setup ## Whole simulated fleets for SECONDS (60) on all cores; SEED=n CELLS=n repeats one and tells it
+	@cargo run -q --release -p volvox-tests --bin sim -- --cells $(CELLS) \
+		$(if $(SEED),--seed $(SEED),--seconds $(SECONDS) --first $(FIRST))
 
 schemathesis: setup ## Calls made from the OpenAPI document against a real coordinator; needs Python
 	@cargo build -q -p volvox-coordinator

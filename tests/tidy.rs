@@ -23,9 +23,10 @@ const PURE_CRATES: [&str; 1] = ["protocol"];
 const MIXED_CRATES: [&str; 3] = ["mesh", "agent", "coordinator"];
 
 /// Modules (files or folders, with all below) that may do IO, and what for.
-const IO: [(&str, &str); 18] = [
+const IO: [(&str, &str); 19] = [
     ("main", "flags, exit codes"),
     ("bin", "further binaries"),
+    ("clock", "what time it is"),
     ("config", "reads the configuration file"),
     ("control", "a socket for people on the machine"),
     ("run", "builds the drivers, owns shutdown"),
@@ -59,9 +60,17 @@ const ARROWS: [(&str, &[&str]); 8] = [
     ("fuzz", &["protocol", "mesh", "agent", "coordinator"]),
 ];
 
-/// All that `protocol` may depend on: serde, two codecs, small texts, error types, and what tests need.
-const PROTOCOL_DEPENDENCIES: [&str; 7] =
-    ["postcard", "proptest", "serde", "serde_json", "serde_path_to_error", "smol_str", "thiserror"];
+/// All that `protocol` may depend on: serde, three codecs, small texts, error types, and what tests need.
+const PROTOCOL_DEPENDENCIES: [&str; 8] = [
+    "postcard",
+    "proptest",
+    "prost",
+    "serde",
+    "serde_json",
+    "serde_path_to_error",
+    "smol_str",
+    "thiserror",
+];
 
 /// Files of test code that may sleep, because they wait for something outside of our process.
 const MAY_SLEEP: [(&str, &str); 2] = [

@@ -6,10 +6,10 @@ mod container;
 mod terminal;
 
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::config::Config;
 use crate::run;
@@ -27,7 +27,7 @@ struct Arguments {
 const EXAMPLES: &str = "Examples:
   volvox-agent run                                    all defaults: state in /var/lib/volvox/agent
   volvox-agent --config agent.toml run
-  volvox-agent join volvox-join:...                   make this machine a cell of a cluster
+  volvox-agent join volvox-join-v1...                 make this machine a cell of a cluster
   volvox-agent status                                 how the cell is doing, coordinator or not
   volvox-agent evacuate --wait                        empty the cell before maintenance
   volvox-agent container start --name web --port 8080 -- python3 -m http.server 8080
@@ -39,10 +39,13 @@ const EXAMPLES: &str = "Examples:
 
 Containers need root. Logging goes to stderr; VOLVOX_LOG sets its level (error, warn, info, debug).";
 
+/// The configuration of an installed agent: taken when none is named and it is there.
+const CONFIG: &str = "/etc/volvox/agent.toml";
+
 /// What every command knows.
 #[derive(Debug, Args)]
 struct Common {
-    /// The configuration file (TOML); without one, the defaults.
+    /// The configuration file (TOML); without it /etc/volvox/agent.toml, if that is there.
     #[arg(long, global = true)]
     config: Option<PathBuf>,
 }
@@ -51,7 +54,9 @@ struct Common {
 enum Command {
     /// Run the agent. Stopping it, in whatever way, stops no container (unless rep.evacuate_on_stop).
     Run,
-    /// Make this machine a cell of a cluster, with a line that `volvox join-token` made.
+    /// Make this machine a cell of a cluster, with a line of `volvox-coordinator init` or `join-token`.
+    ///
+    /// An agent that runs notices by itself, and is waited for.
     Join {
         /// The line.
         line: String,
@@ -90,8 +95,12 @@ enum Command {
     },
     /// What the agent and its containers use now, in Prometheus' words.
     Metrics,
-    /// Print every key of the configuration with its default and what it means.
-    Config,
+    /// Print every key of the configuration with its default and what it means, or check a file.
+    Config {
+        /// Check this file instead.
+        #[arg(long)]
+        check: Option<PathBuf>,
+    },
     /// Remove every container, the network and the mounts of a cell whose agent does not run.
     ///
     /// Layers and downloads stay in the state folder.
@@ -99,6 +108,11 @@ enum Command {
     /// Look after the containers of the agent that runs on this machine: for debugging.
     #[command(subcommand)]
     Container(container::Command),
+}
+
+/// What may be asked of the program: for manuals, completions and tests.
+pub fn command() -> clap::Command {
+    Arguments::command()
 }
 
 /// The program.
@@ -110,32 +124,49 @@ pub fn main() -> ExitCode {
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
     log.with_writer(std::io::stderr).init();
-    if matches!(command, Command::Config) {
-        say(crate::config::SAMPLE.trim_end());
-        return ExitCode::SUCCESS;
-    }
-    let result = Config::read(common.config.as_deref()).and_then(|config| match command {
-        Command::Run => run::run(&config).map(|()| ExitCode::SUCCESS),
-        Command::Clean => run::clean(&config).map(|containers| {
-            say(&format!("removed {containers} containers, the network and the mounts"));
-            ExitCode::SUCCESS
-        }),
-        Command::Join { line } => cell::join(&config, &line),
-        Command::Status { json } => cell::status(&config, json),
-        Command::Members { json } => cell::members(&config, json),
-        Command::Containers { json } => container::run(&config, container::Command::List { json }),
-        Command::Evacuate { wait } => cell::evacuate(&config, wait),
-        Command::Check { json } => check::run(&config, json),
-        Command::Metrics => cell::metrics(&config),
-        Command::Config => Ok(ExitCode::SUCCESS),
-        Command::Container(command) => container::run(&config, command),
-    });
+    let result = if let Command::Config { check } = command {
+        configuration(check.as_deref())
+    } else {
+        let installed = || Some(PathBuf::from(CONFIG)).filter(|it| it.exists());
+        let file = common.config.or_else(installed);
+        Config::read(file.as_deref()).and_then(|config| perform(&config, command))
+    };
     match result {
         Ok(code) => code,
         Err(error) => {
             complain(&format!("{error:#}"));
             ExitCode::from(2)
         }
+    }
+}
+
+fn configuration(check: Option<&Path>) -> anyhow::Result<ExitCode> {
+    match check {
+        None => say(crate::config::SAMPLE.trim_end()),
+        Some(path) => {
+            Config::read(Some(path))?;
+            say(&format!("{} is in order", path.display()));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn perform(config: &Config, command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Run => run::run(config).map(|()| ExitCode::SUCCESS),
+        Command::Clean => run::clean(config).map(|containers| {
+            say(&format!("removed {containers} containers, the network and the mounts"));
+            ExitCode::SUCCESS
+        }),
+        Command::Join { line } => cell::join(config, &line),
+        Command::Status { json } => cell::status(config, json),
+        Command::Members { json } => cell::members(config, json),
+        Command::Containers { json } => container::run(config, container::Command::List { json }),
+        Command::Evacuate { wait } => cell::evacuate(config, wait),
+        Command::Check { json } => check::run(config, json),
+        Command::Metrics => cell::metrics(config),
+        Command::Config { check } => configuration(check.as_deref()),
+        Command::Container(command) => container::run(config, command),
     }
 }
 

@@ -41,7 +41,7 @@ pub struct File {
     state_dir: Option<PathBuf>,
     /// What a reboot may forget, and the socket; by default /run/volvox/agent.
     run_dir: Option<PathBuf>,
-    /// The program `volvox-shim`; by default the one beside this program.
+    /// The program `volvox-shim`; by default the one beside this program, or in ../lib/volvox.
     shim: Option<PathBuf>,
     /// Instances of one process are spread over zones.
     zone: Zone,
@@ -276,6 +276,8 @@ pub struct Config {
     pub evacuate_on_stop: bool,
     /// Where metrics are served, if they are.
     pub metrics_listen: Option<SocketAddr>,
+    /// Whether the machine's address was found out, and may change.
+    pub address_is_found: bool,
 }
 
 impl Config {
@@ -320,6 +322,7 @@ impl Config {
         };
         let rep = rep_of(&file.rep, &info)?;
         let mesh = mesh_of(&file.mesh, &state, info)?;
+        let address_is_found = file.network.host_address.is_none();
         let mut settings = Settings::new(cell_id, capacity);
         let graceful = file.containers.graceful_shutdown_s;
         ensure!(
@@ -340,9 +343,11 @@ impl Config {
             (1..=64).contains(&at_a_time),
             "downloads.at_a_time = {at_a_time}: 1 to 64 is wanted"
         );
+        let network = network(&file.network)?;
+        settings.host_address = Some(network.host_address);
         let machine = MachineConfig {
             shim,
-            network: network(&file.network)?,
+            network,
             rootfs: rootfs(&file.rootfs)?,
             fetch,
             transfers: TransferConfig {
@@ -369,6 +374,7 @@ impl Config {
             self_test,
             evacuate_on_stop,
             metrics_listen,
+            address_is_found,
         })
     }
 
@@ -481,9 +487,12 @@ fn host_name() -> anyhow::Result<String> {
     Ok(name.trim().replace('.', "-"))
 }
 
+/// Beside this program, or where a package puts what nobody calls by hand: `../lib/volvox`.
 fn shim_beside_us() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("find this program")?;
-    Ok(own.with_file_name("volvox-shim"))
+    let beside = own.with_file_name("volvox-shim");
+    let installed = own.parent().and_then(Path::parent).map(|it| it.join("lib/volvox/volvox-shim"));
+    Ok(installed.filter(|it| !beside.is_file() && it.is_file()).unwrap_or(beside))
 }
 
 fn capacity(given: &Capacity, state: &Path, cache_mb: u64) -> anyhow::Result<CellCapacity> {
@@ -537,7 +546,7 @@ fn network(given: &NetworkSection) -> anyhow::Result<NetworkConfig> {
 }
 
 /// The address that this machine would use to reach others; nothing is sent to find out.
-fn own_address() -> IpAddr {
+pub(crate) fn own_address() -> IpAddr {
     let nobody = (Ipv4Addr::new(192, 0, 2, 1), 9);
     let asked = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
         .and_then(|socket| socket.connect(nobody).and_then(|()| socket.local_addr()));

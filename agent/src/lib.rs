@@ -2,6 +2,7 @@
 //! shims that hold them.
 
 pub mod cli;
+mod clock;
 pub mod config;
 pub mod control;
 pub mod executor;

@@ -2,6 +2,7 @@
 //! be killed at any time; the containers go on, and the next one finds them.
 
 use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 use volvox_mesh::driver::Mesh;
 
-use crate::config::Config;
+use crate::config::{Config, own_address};
 use crate::executor::driver::Executor;
 use crate::executor::store::Records;
 use crate::rep::driver::{Entrance, Parts, RepHandle};
@@ -24,6 +25,9 @@ use crate::{control, gossip, streams};
 
 /// How often an agent that is no member looks whether it has become one.
 const LOOK_FOR_MEMBERSHIP: Duration = Duration::from_secs(1);
+
+/// How often an agent that found its address out looks whether it is still the same.
+const LOOK_AT_ADDRESS: Duration = Duration::from_secs(5);
 
 /// Runs the agent, until it is told to end or has been evacuated. Containers go on without it.
 pub fn run(config: &Config) -> anyhow::Result<()> {
@@ -59,7 +63,44 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     info!(%cell_id, socket = %config.socket().display(), "agent ready");
     let lived = runtime.block_on(live(config, executor, &member, signals));
     runtime.shutdown_timeout(Duration::from_secs(2));
-    lived
+    match lived? {
+        End::Over => Ok(()),
+        End::Moved => begin_anew(),
+    }
+}
+
+/// Why a life of the agent is over.
+enum End {
+    /// It was told to, or the cell is empty.
+    Over,
+    /// The machine has another address: rules and what is told of containers follow from it.
+    Moved,
+}
+
+/// Becomes the same program again, as after a restart; the containers go on.
+fn begin_anew() -> anyhow::Result<()> {
+    let mut arguments = std::env::args_os();
+    let named = arguments.next().unwrap_or_default();
+    let own = std::env::current_exe().context("find this program")?;
+    Err(std::process::Command::new(own).arg0(named).args(arguments).exec())
+        .context("begin anew with another address")
+}
+
+/// Waits until this machine is reached by another address than it was at the start. At a boot that is
+/// when the network comes up: the agent does not wait for it.
+async fn moved(config: &Config) {
+    if !config.address_is_found {
+        return std::future::pending().await;
+    }
+    let was = config.machine.network.host_address;
+    loop {
+        tokio::time::sleep(LOOK_AT_ADDRESS).await;
+        let is = own_address();
+        if is != was && !is.is_loopback() {
+            info!(%was, %is, "this machine has another address: the agent begins anew");
+            return;
+        }
+    }
 }
 
 /// The rep and the mesh, once this machine is a member.
@@ -96,16 +137,17 @@ async fn live(
     executor: Executor,
     membership: &Membership,
     mut signals: Signals,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<End> {
     let (evacuated, mut is_evacuated) = oneshot::channel();
     let begun = begin(config, executor, membership, evacuated);
     tokio::select! {
         begun = begun => begun?,
-        _ = signals.terminate.recv() => return Ok(()),
-        _ = signals.interrupt.recv() => return Ok(()),
+        _ = signals.terminate.recv() => return Ok(End::Over),
+        _ = signals.interrupt.recv() => return Ok(End::Over),
     }
     notify(&[NotifyState::Ready]);
     let mut stopping = false;
+    let mut moved = std::pin::pin!(moved(config));
     loop {
         tokio::select! {
             evacuated = &mut is_evacuated, if membership.get().is_some() => {
@@ -115,13 +157,13 @@ async fn live(
                 if let Some(member) = membership.get() {
                     member.mesh.leave().await;
                 }
-                return Ok(());
+                return Ok(End::Over);
             }
             _ = signals.evacuate.recv() => evacuate("SIGUSR1", membership),
             _ = signals.terminate.recv() => {
                 if stopping || !config.evacuate_on_stop || membership.get().is_none() {
                     info!("SIGTERM: ending, the containers go on");
-                    return Ok(());
+                    return Ok(End::Over);
                 }
                 stopping = true;
                 notify(&[NotifyState::Stopping]);
@@ -129,8 +171,9 @@ async fn live(
             }
             _ = signals.interrupt.recv() => {
                 info!("SIGINT: ending, the containers go on");
-                return Ok(());
+                return Ok(End::Over);
             }
+            () = &mut moved => return Ok(End::Moved),
             () = watchdog(membership) => {}
         }
     }

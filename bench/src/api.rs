@@ -28,6 +28,8 @@ const CALLERS: usize = 16;
 const MEASURE: Duration = Duration::from_secs(4);
 /// Instances for each process in a list.
 const EACH: usize = 10;
+/// What Diego's own clients say that they speak.
+const PROTOBUF: &str = "application/x-protobuf";
 const SUBSCRIBERS: usize = 1_000;
 const EVENTS: usize = 200;
 const HALF_OPEN: usize = 10_000;
@@ -211,6 +213,11 @@ fn lists(
     let ratio = diego_ms / actual.0;
     figures.note(&format!("api.list_actual.{instances}.diego_ratio"), ratio, "times as fast");
     figures.note(&format!("api.list_actual.{instances}.mb"), actual.1 as f64 / 1e6, "MB");
+    // The same in the messages of Diego's own clients. The body is a request without a filter.
+    let messages = timed(rounds, || client.post_as(PROTOBUF, "/v1/actual_lrps/list", b""))?;
+    figures.note(&format!("api.list_actual_protobuf.{instances}.p50_ms"), messages.0, "ms");
+    let mb = messages.1 as f64 / 1e6;
+    figures.note(&format!("api.list_actual_protobuf.{instances}.mb"), mb, "MB");
     let some = "/v1/actual_lrps/list?fields=process_guid,index,state,cell_id";
     let some = timed(rounds, || client.post(some, b"{}"))?;
     figures.note(&format!("api.list_actual_4_fields.{instances}.p50_ms"), some.0, "ms");
@@ -218,7 +225,12 @@ fn lists(
     let desired = timed(rounds, || client.post("/v1/desired_lrps/list.r3", b"{}"))?;
     let each_us = desired.0 * 1e3 / (instances / EACH) as f64;
     figures.note(&format!("api.list_desired.{}.p50_ms", instances / EACH), desired.0, "ms");
+    let messages = timed(rounds, || client.post_as(PROTOBUF, "/v1/desired_lrps/list.r3", b""))?;
+    let name = format!("api.list_desired_protobuf.{}.p50_ms", instances / EACH);
+    figures.note(&name, messages.0, "ms");
     if instances == 50_000 {
+        figures.note("api.list_desired.mb", desired.1 as f64 / 1e6, "MB");
+        figures.note("api.list_desired_protobuf.mb", messages.1 as f64 / 1e6, "MB");
         figures.note("api.list_desired.each_us", each_us, "us");
         figures.note("api.list_desired.diego_ratio", 5.3e6 / 50_000.0 / each_us, "times as fast");
     }

@@ -306,7 +306,7 @@ fn rules(said: &str) -> Failure {
         said.split(", ").map(|one| one.strip_prefix("definition.").unwrap_or(one)).collect();
     let said = said.join(", ").replace("process_guid", "name");
     let hint = if said.contains("rootfs") {
-        "rootfs is a URL, such as host:, preloaded:NAME or docker:///IMAGE"
+        "rootfs is a URL, such as host: or preloaded:NAME"
     } else if said.contains("action: must be given") {
         "say what to run: command = [\"/bin/app\"]"
     } else {

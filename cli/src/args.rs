@@ -19,8 +19,8 @@ pub(crate) use self::apps::{
 };
 pub(crate) use self::dev::DevArgs;
 pub(crate) use self::fleet::{
-    CompletionsArgs, DomainCommand, EvacuateArgs, EventsArgs, ExplainArgs, HoldCommand,
-    JoinTokenCommand, ManArgs, MemberCommand, TopArgs, VersionArgs,
+    CertCommand, CertIssueArgs, CompletionsArgs, DomainCommand, EvacuateArgs, EventsArgs,
+    ExplainArgs, HoldCommand, JoinTokenCommand, ManArgs, MemberCommand, TopArgs, VersionArgs,
 };
 pub(crate) use self::live::{ExecArgs, LogsArgs};
 pub(crate) use self::task::{TaskCommand, TaskRunArgs};
@@ -136,6 +136,9 @@ pub(crate) enum Command {
     /// List and expel the machines of the fleet.
     #[command(subcommand)]
     Member(MemberCommand),
+    /// Make certificates for clients of the API: Diego's own, and those without a token.
+    #[command(subcommand)]
+    Cert(CertCommand),
     /// List the domains that are fresh, or say that one is.
     #[command(subcommand)]
     Domain(DomainCommand),

@@ -162,6 +162,8 @@ impl Client {
 
     fn asking(&self, path: &str) -> ureq::RequestBuilder<ureq::typestate::WithoutBody> {
         let get = self.agent.get(format!("{}{path}", self.base));
+        // With a certificate and without a word, events would come as Diego's clients read them.
+        let get = get.header("accept", "application/json, text/event-stream");
         match &self.token {
             Some(token) => get.header("authorization", format!("Bearer {token}")),
             None => get,

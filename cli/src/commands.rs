@@ -3,6 +3,7 @@
 mod apply;
 mod apps;
 mod cells;
+mod cert;
 mod completions;
 pub(crate) mod dev;
 mod diff;
@@ -50,6 +51,7 @@ pub(crate) fn run(context: &mut Context, command: Command) -> Result<(), Failure
         Command::Hold(command) => hold::run(context, &command),
         Command::JoinToken(command) => join_token::run(context, command),
         Command::Member(command) => member::run(context, command),
+        Command::Cert(command) => cert::run(context, command),
         Command::Domain(command) => domain::run(context, command),
         Command::Top(args) => top::run(context, &args),
         Command::Rollback(args) => rollback::run(context, &args),

@@ -20,7 +20,7 @@ mod wait;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 
 use self::args::Arguments;
 use self::error::Failure;
@@ -41,6 +41,11 @@ impl Context {
     fn client(&self) -> Result<client::Client, Failure> {
         client::Client::new(&client::place::find(&self.place)?)
     }
+}
+
+/// What may be asked of the program: for manuals, completions and tests.
+pub fn command() -> clap::Command {
+    Arguments::command()
 }
 
 /// Does what the words of the command line say.

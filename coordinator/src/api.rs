@@ -8,7 +8,9 @@
 pub mod access;
 pub mod audit;
 mod cells;
+mod certificates;
 mod deployments;
+mod diego;
 mod domains;
 mod encoding;
 mod events;
@@ -25,6 +27,7 @@ mod openapi;
 mod operating;
 mod query;
 mod quota;
+mod rep;
 mod reply;
 mod route;
 mod routes;
@@ -34,6 +37,7 @@ mod state;
 mod target;
 mod tasks;
 pub mod tls;
+mod trace;
 
 pub(crate) use self::members::expelled;
 pub use self::quota::Limits;

@@ -2,7 +2,7 @@
 //! store that makes its decisions last.
 //!
 //! [`logic`] decides: `(state, now, command) → changes + events + effects | rejection`, a plain
-//! function. [`driver`] does: one writer takes commands in batches, applies them, commits their
+//! function. [`driver`] does: one [`writer`] takes commands in batches, applies them, commits their
 //! changes in one transaction of the [`store`], then publishes them to the [`view`], answers, and
 //! hands out events (by the [`hub`]) and effects. Whoever reads, reads a view: never the board, never SQLite.
 
@@ -14,3 +14,4 @@ pub mod settings;
 pub mod state;
 pub mod store;
 pub mod view;
+pub mod writer;

@@ -5,12 +5,16 @@
 //! | [`settings`] | times, shares and limits | yes |
 //! | [`presence`] | when the board is told that a cell is missing, and when that is held back | yes |
 //! | [`digests`] | which cell is to sync, because it and the board lastingly disagree | yes |
+//! | [`logic`] | the cells as one value: who is there, and who is to be told what | yes |
 //! | [`orders`] | what waits to be sent to one cell | yes |
+//! | [`addresses`] | what waits for all of them, and what comes of each message | yes |
 //! | [`records`] | what a cell is told of the records: definitions, and pages of a sync | yes |
 //! | [`driver`] | the member of the mesh, the auction, and the tasks between them and the board | no |
 
+pub mod addresses;
 pub mod digests;
 pub mod driver;
+pub mod logic;
 pub mod orders;
 pub mod presence;
 pub mod records;

@@ -1,7 +1,192 @@
-//! The commands of `volvox-coordinator` that are not about a database at rest.
+//! The command line of `volvox-coordinator`: runs the coordinator, and looks after its tokens, its
+//! mesh and its database.
 
-pub(crate) mod mesh;
-pub(crate) mod serve;
+mod cert;
+mod init;
+mod mesh;
+mod owner;
+mod serve;
 mod socket;
-pub(crate) mod span;
-pub(crate) mod token;
+mod span;
+mod token;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use self::cert::CertCommand;
+use self::init::InitArgs;
+use self::mesh::{JoinTokenCommand, MemberCommand};
+use self::token::TokenCommand;
+use crate::config::{Config, LogFormat, SAMPLE};
+use crate::offline;
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+/// The configuration of an installed coordinator: taken when none is named and it is there.
+const CONFIG: &str = "/etc/volvox/coordinator.toml";
+
+/// The coordinator of a Volvox fleet.
+///
+/// `run` serves it. The other commands look after its tokens, its mesh and the database in its data
+/// folder.
+#[derive(Debug, Parser)]
+#[command(name = "volvox-coordinator", version, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  volvox-coordinator init    --uses 10
+  volvox-coordinator run     --config /etc/volvox/coordinator.toml
+  volvox-coordinator config  > coordinator.toml
+  volvox-coordinator token create --name ci --role write --expires 30d
+  volvox-coordinator cert issue --role admin --name cfdot --out ./cfdot
+  volvox-coordinator join-token create --uses 10 --expires 1h
+  volvox-coordinator member revoke cell-7
+  volvox-coordinator check   --data-dir /var/lib/volvox
+  volvox-coordinator backup  --data-dir /var/lib/volvox --to /backups/board-monday.db
+  volvox-coordinator restore --data-dir /var/lib/volvox --from /backups/board-monday.db
+  volvox-coordinator dump    --data-dir /var/lib/volvox > records.jsonl
+
+Logging goes to stderr; VOLVOX_LOG sets its level (error, warn, info, debug).";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Begin a cluster: make the data folder and the authority, and print the line to run on a cell.
+    ///
+    /// May be repeated: what is there stays, and another line is printed. Works beside a coordinator
+    /// that runs, and before one does.
+    Init(InitArgs),
+    /// Serve: the board, the auction, the mesh and the HTTP API, until SIGTERM.
+    Run {
+        /// The configuration; without it /etc/volvox/coordinator.toml, if that is there.
+        #[arg(long)]
+        config: Option<PathBuf>,
+        /// The data folder; comes before the configuration's.
+        #[arg(long)]
+        data_dir: Option<PathBuf>,
+        /// A join token, to enter an existing mesh at the first start; without it, a new cluster is made.
+        #[arg(long)]
+        join: Option<String>,
+    },
+    /// Print every configuration key with its default and what it means, or check a file.
+    Config {
+        /// Check this file instead.
+        #[arg(long)]
+        check: Option<PathBuf>,
+    },
+    /// Make, list and revoke tokens for the HTTP API.
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Make certificates for clients of the HTTP API that show one.
+    #[command(subcommand)]
+    Cert(CertCommand),
+    /// Make, list and revoke the lines with which machines join.
+    #[command(subcommand)]
+    JoinToken(JoinTokenCommand),
+    /// List and expel the machines of the mesh.
+    #[command(subcommand)]
+    Member(MemberCommand),
+    /// Read the whole database and say what is wrong with it.
+    ///
+    /// Ends with 0 when it is sound, 1 when it is not, 2 when it could not be read at all. Works
+    /// while a coordinator is running, and changes nothing.
+    Check {
+        /// The coordinator's data folder.
+        #[arg(long)]
+        data_dir: PathBuf,
+        /// Print the result as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Copy the database to a new file, also while a coordinator is running.
+    Backup {
+        /// The coordinator's data folder.
+        #[arg(long)]
+        data_dir: PathBuf,
+        /// The file to write; by default a new one in the folder `backups` of the data folder.
+        #[arg(long)]
+        to: Option<PathBuf>,
+        /// Print the result as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Put a backup in the place of the database. The coordinator must be stopped.
+    ///
+    /// The database that was there is kept beside it under another name.
+    Restore {
+        /// The coordinator's data folder.
+        #[arg(long)]
+        data_dir: PathBuf,
+        /// The backup; by default the newest in the folder `backups` of the data folder.
+        #[arg(long)]
+        from: Option<PathBuf>,
+        /// Print the result as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print every readable record as one line of JSON, also from a damaged database.
+    Dump {
+        /// The coordinator's data folder.
+        #[arg(long)]
+        data_dir: PathBuf,
+    },
+}
+
+/// What may be asked of the program: for manuals, completions and tests.
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
+/// The program.
+pub fn main() -> ExitCode {
+    let command = Arguments::parse().command;
+    if !matches!(command, Command::Run { .. }) {
+        serve::log(LogFormat::Text, "warn");
+    }
+    let result = match command {
+        Command::Run { config, data_dir, join } => {
+            let config = config.or_else(installed);
+            serve::run(config.as_deref(), data_dir.as_deref(), join.as_deref())
+        }
+        Command::Init(arguments) => init::run(&arguments),
+        Command::Config { check } => config(check.as_deref()),
+        Command::Cert(command) => cert::run(command),
+        Command::Token(command) => token::run(command),
+        Command::JoinToken(command) => mesh::join_token(command),
+        Command::Member(command) => mesh::member(command),
+        Command::Check { data_dir, json } => offline::check(&data_dir, json),
+        Command::Backup { data_dir, to, json } => {
+            let done = offline::backup(&data_dir, to, json);
+            done.and_then(|code| owner::hand_over(&data_dir).map(|()| code))
+        }
+        Command::Restore { data_dir, from, json } => {
+            let done = offline::restore(&data_dir, from, json);
+            owner::hand_over(&data_dir).and(done)
+        }
+        Command::Dump { data_dir } => offline::dump(&data_dir),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            offline::complain(&error);
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The configuration of an installed coordinator, if there is one.
+fn installed() -> Option<PathBuf> {
+    Some(PathBuf::from(CONFIG)).filter(|it| it.exists())
+}
+
+fn config(check: Option<&Path>) -> anyhow::Result<ExitCode> {
+    match check {
+        None => offline::say(SAMPLE.trim_end()),
+        Some(path) => {
+            Config::read(Some(path), None)?;
+            offline::say(&format!("{} is in order", path.display()));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

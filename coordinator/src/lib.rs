@@ -7,5 +7,7 @@ pub mod auction;
 pub mod bbs;
 pub mod callback;
 pub mod cells;
+pub mod cli;
 pub mod config;
+mod offline;
 pub mod run;

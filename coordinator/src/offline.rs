@@ -5,14 +5,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::bbs::store::inspect::Inspection;
+use crate::bbs::store::{BACKUPS, DATABASE, backup as store};
 use anyhow::{Context as _, bail};
-use volvox_coordinator::bbs::store::inspect::Inspection;
-use volvox_coordinator::bbs::store::{BACKUPS, DATABASE, backup as store};
 
 /// Prints one line for a person.
 #[expect(clippy::print_stdout, reason = "the one place that prints results")]
 pub(crate) fn say(line: &str) {
     println!("{line}");
+}
+
+/// Tells a person something beside the result.
+#[expect(clippy::print_stderr, reason = "results are on stdout, notes are not")]
+pub(crate) fn note(line: &str) {
+    eprintln!("{line}");
 }
 
 /// Prints an error with everything that led to it.

@@ -23,7 +23,7 @@ use crate::api::expelled;
 use crate::api::listen::{self, Listener};
 use crate::api::{Api, Parts, tls};
 use crate::bbs::command::{Command, Effect};
-use crate::bbs::driver::{Bbs, CallError, Converge, Outlet};
+use crate::bbs::driver::{Bbs, CallError, Converge, Outlet, Traces};
 use crate::bbs::hub::Hub;
 use crate::callback::driver as callback;
 use crate::cells::{self, Cells};
@@ -32,7 +32,7 @@ use crate::config::Config;
 /// The folder of the authority, in the data folder.
 pub const AUTHORITY: &str = "authority";
 /// The folder of our own membership, in the data folder.
-const MEMBER: &str = "member";
+pub(crate) const MEMBER: &str = "member";
 
 /// A coordinator at work.
 pub struct Coordinator {
@@ -107,6 +107,7 @@ pub async fn start(config: Config, join: Option<&str>) -> anyhow::Result<Coordin
         callbacks: callbacks.clone(),
         cells: Some(cells.clone()),
         authority,
+        data_dir: config.data_dir.clone(),
     });
     api.set_ready();
     let serving = tokio::spawn(listen::serve(Arc::clone(&api), listeners, config.grace));
@@ -185,6 +186,10 @@ impl Outlet for Out {
         self.hub.tell(commit, events);
     }
 
+    fn tell_traced(&mut self, commit: u64, events: Vec<Event>, traces: Traces) {
+        self.hub.tell_traced(commit, events, traces);
+    }
+
     fn ask(&mut self, effects: Vec<Effect>) {
         let mut orders = Vec::with_capacity(effects.len());
         for effect in effects {
@@ -203,6 +208,7 @@ impl Outlet for Out {
 
     fn resync(&mut self, commit: u64) {
         self.hub.resync(epoch(), commit);
+        self.orders.note_loss();
     }
 }
 

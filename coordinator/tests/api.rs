@@ -6,6 +6,8 @@
 mod access;
 #[path = "api/callbacks.rs"]
 mod callbacks;
+#[path = "api/certificates.rs"]
+mod certificates;
 #[path = "api/document.rs"]
 mod document;
 #[path = "api/events.rs"]

@@ -365,6 +365,42 @@ fn tokens_are_made_listed_and_taken_back_by_command() {
 }
 
 #[test]
+fn certificates_are_made_by_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, out) = (folder.path().join("data"), folder.path().join("cfdot"));
+    let (data, out) = (data.to_str().unwrap(), out.to_str().unwrap());
+    let issue = |role: &str, name: &str| {
+        ended(&[
+            "cert",
+            "issue",
+            "--data-dir",
+            data,
+            "--role",
+            role,
+            "--name",
+            name,
+            "--out",
+            out,
+            "--json",
+        ])
+    };
+    let made: Value = serde_json::from_slice(&issue("admin", "cfdot").stdout).unwrap();
+    for file in ["ca", "cert", "key"] {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = made[file].as_str().unwrap();
+        assert_eq!(path, format!("{out}/{file}.pem"));
+        assert!(std::fs::read_to_string(path).unwrap().starts_with("-----BEGIN "), "{path}");
+        let mode = std::fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{path} is for its owner only");
+    }
+    let again = String::from_utf8_lossy(&issue("admin", "cfdot").stderr).into_owned();
+    assert!(again.contains("ca.pem is there already") && again.contains("--force"), "{again}");
+    assert!(!issue("root", "cfdot").status.success());
+    let bad = String::from_utf8_lossy(&issue("cell", "a/b").stderr).into_owned();
+    assert!(bad.contains("may only contain"), "{bad}");
+}
+
+#[test]
 fn machines_are_let_in_and_out_by_command() {
     let folder = tempfile::tempdir().unwrap();
     let config = configure(folder.path(), "");

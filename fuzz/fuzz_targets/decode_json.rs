@@ -9,8 +9,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use volvox_protocol::actual_lrp::ActualLrp;
 use volvox_protocol::api::{
-    ActualLrpsRequest, DesireLrpRequest, DesireTaskRequest, DesiredLrpsRequest, JoinTokenRequest,
-    RetireActualLrpRequest, UpdateDesiredLrpRequest, UpsertDomainRequest,
+    ActualLrpsRequest, DesireLrpRequest, DesireTaskRequest, DesiredLrpsRequest,
+    IssueCertificateRequest, JoinTokenRequest, RetireActualLrpRequest, UpdateDesiredLrpRequest,
+    UpsertDomainRequest,
 };
 use volvox_protocol::deployment::{LrpDeploymentDefinition, LrpDeploymentUpdate};
 use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
@@ -49,6 +50,7 @@ fuzz_target!(|bytes: &[u8]| {
     again::<DesireTaskRequest>(bytes);
     again::<DesiredLrpsRequest>(bytes);
     again::<JoinTokenRequest>(bytes);
+    again::<IssueCertificateRequest>(bytes);
     again::<RetireActualLrpRequest>(bytes);
     again::<UpdateDesiredLrpRequest>(bytes);
     again::<UpsertDomainRequest>(bytes);

@@ -9,19 +9,20 @@
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 mod notary;
+mod owners;
+mod samples;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use volvox_protocol::cell::{CellCapacity, CellInfo, CellLoad};
-use volvox_protocol::id::CellId;
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::time::Timestamp;
 
 pub use self::notary::{Ledger, Stamp};
+pub use self::samples::{sample_info, sample_load};
 use crate::identity::{Holder, Kind, MemberId};
 use crate::logic::{Birth, Delivery, Effect, Input, Member};
 use crate::message::{DATAGRAM_BYTES, Message};
@@ -53,6 +54,8 @@ pub struct Network {
     pub latency: (Duration, Duration),
     /// Of ten thousand packets so many are lost.
     pub loss: u32,
+    /// Of ten thousand datagrams so many come twice.
+    pub duplicates: u32,
     /// What a handshake takes beyond its round trips: a slow machine at the other end.
     pub handshake: Duration,
 }
@@ -62,6 +65,7 @@ impl Default for Network {
         Network {
             latency: (Duration::from_micros(100), Duration::from_micros(600)),
             loss: 0,
+            duplicates: 0,
             handshake: Duration::ZERO,
         }
     }
@@ -204,6 +208,10 @@ pub struct Simulation {
     pub news: Vec<News>,
     /// Events handled.
     pub events: u64,
+    /// Whether what members tell their owners is kept in [`Simulation::told`].
+    pub has_owners: bool,
+    /// What members have told their owners, in order: cells of coordinators, coordinators of cells.
+    pub told: VecDeque<(usize, Effect)>,
 }
 
 impl Simulation {
@@ -239,6 +247,8 @@ impl Simulation {
             record_news: false,
             news: Vec::new(),
             events: 0,
+            has_owners: false,
+            told: VecDeque::new(),
         }
     }
 
@@ -574,6 +584,9 @@ impl Simulation {
     }
 
     fn perform(&mut self, place: usize, effect: Effect) {
+        if self.has_owners && self.concerns_owner(place, &effect) {
+            self.told.push_back((place, effect.clone()));
+        }
         match effect {
             Effect::Send { to, message, delivery } => {
                 if self.record_news {
@@ -643,8 +656,13 @@ impl Simulation {
             return;
         }
         if self.members[to].links.contains_key(&self.members[from].id) {
-            let packet = Happening::Packet(from, Box::new(message));
             delay += self.backlog.get(&to).copied().unwrap_or_default();
+            if !is_stream && self.is_duplicated() {
+                let copy = Happening::Packet(from, Box::new(message.clone()));
+                let later = self.latency();
+                self.plan(self.now + delay + later, to, copy);
+            }
+            let packet = Happening::Packet(from, Box::new(message));
             self.plan(self.now + delay, to, packet);
         } else {
             // Another life of the receiver knows nothing of this link, and says so.
@@ -755,37 +773,12 @@ impl Simulation {
         least + Duration::from_nanos(self.random.next() % span)
     }
 
+    fn is_duplicated(&mut self) -> bool {
+        let of = u64::from(self.network.duplicates);
+        of > 0 && self.random.next() % 10_000 < of
+    }
+
     fn lost(&mut self) -> bool {
         self.network.loss > 0 && self.random.next() % 10_000 < u64::from(self.network.loss)
-    }
-}
-
-/// An info such as a cell might have.
-pub fn sample_info(cell_id: CellId, place: usize) -> CellInfo {
-    CellInfo {
-        cell_id,
-        zone: format!("z{}", place % 3),
-        capacity: CellCapacity { memory_mb: 65_536, disk_mb: 204_800, containers: 250 },
-        rootfs_providers: Vec::new(),
-        placement_tags: Vec::new(),
-        optional_placement_tags: Vec::new(),
-        volume_drivers: Vec::new(),
-        rep_address: "10.0.0.1:7000".to_owned(),
-        annotations: BTreeMap::new(),
-        version: 1,
-    }
-}
-
-/// A load such as a cell might have.
-pub fn sample_load(cell_id: CellId, free_mb: u32) -> CellLoad {
-    CellLoad {
-        cell_id,
-        version: 0,
-        free: CellCapacity { memory_mb: free_mb, disk_mb: 100_000, containers: 200 },
-        starting_containers: 0,
-        evacuating: false,
-        healthy: true,
-        last_batch: 0,
-        digest: u128::MAX / 3,
     }
 }

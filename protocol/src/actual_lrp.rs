@@ -82,6 +82,7 @@ pub enum PreferredAddress {
 
 /// How an instance is reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct NetInfo {
     /// The host's address.
     pub address: SmolStr,

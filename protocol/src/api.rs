@@ -3,6 +3,9 @@
 //! Every answer may have an `error` instead of its content. A filter that is empty or left out does
 //! not filter. Rules about what is inside are the records' own.
 
+mod certificate;
+mod rep;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +19,14 @@ use crate::record::record;
 use crate::schema::{Components, Schema};
 use crate::task::{Task, TaskDefinition};
 use crate::time::Timestamp;
+
+pub use certificate::{IssueCertificateRequest, IssueCertificateResponse};
+pub use rep::{
+    ActualLrpInstanceRequest, ClaimActualLrpRequest, CompleteTaskRequest, CrashActualLrpRequest,
+    EvacuateRunningActualLrpRequest, EvacuationResponse, FailActualLrpRequest, FailTaskRequest,
+    RejectTaskRequest, RemoveActualLrpRequest, StartActualLrpRequest, StartTaskRequest,
+    StartTaskResponse,
+};
 
 record! {
     /// Why a call failed.

@@ -6,6 +6,7 @@
 mod checks;
 mod image;
 mod metric;
+mod old;
 mod route;
 pub(crate) mod rules;
 #[cfg(test)]

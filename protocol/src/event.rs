@@ -1,9 +1,10 @@
 //! What subscribers see. Every event carries what was before and what is after, so that a reader
 //! who holds a snapshot and applies the events has the next snapshot.
 //!
-//! An event is told in JSON and has no binary form: the board stores records, not events. Its
-//! payload has the keys of the BBS's messages, its name ([`Event::name`]) stands beside it. Of the
-//! BBS's keys `trace_id` alone is missing; traces are not the board's. And in one place there is
+//! An event is told in JSON, or to Diego's clients in a message ([`crate::diego`]), and has no other
+//! binary form: the board stores records, not events. Its payload has the keys of the BBS's
+//! messages, its name ([`Event::name`]) stands beside it. Of the BBS's keys `trace_id` alone is
+//! missing: traces are not the board's, and who tells the event adds it. And in one place there is
 //! more: `before` and `after` of a changed instance are whole records, a superset of the BBS's
 //! ActualLRPInfo, which leaves out keys, internal routes and metric tags, and so could not be
 //! applied to a snapshot.

@@ -1,5 +1,5 @@
-//! The records and messages of Volvox. Everything here is pure: values, their rules, their two
-//! encodings (JSON for consumers, postcard for disk and mesh) and the state tables.
+//! The records and messages of Volvox. Everything here is pure: values, their rules, their
+//! encodings (JSON for consumers, protobuf for Diego's own, postcard for disk and mesh) and the state tables.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -10,7 +10,8 @@
 //! | [`actual_lrp`] | one instance of an LRP, as the board knows it |
 //! | [`resolve`] | one instance per index, for readers who know nothing of definitions |
 //! | [`container`], [`cell`] | what a machine holds and what it says of itself |
-//! | [`api`], [`schema`] | bodies of the HTTP API; descriptions of JSON forms |
+//! | [`api`], [`role`], [`schema`] | bodies of the HTTP API; who may call; descriptions of JSON forms |
+//! | [`diego`] | the BBS's protobuf messages, and our records in them |
 //! | [`event`], [`request`], [`exchange`] | what subscribers see; what cells and coordinator say to each other, and in which batches |
 //! | [`stream`] | what flows between a person and a container: a log, a terminal |
 //! | [`digest`] | one number for everything on a cell |
@@ -31,16 +32,20 @@ pub mod container;
 pub mod definition;
 pub mod deployment;
 pub mod desired_lrp;
+pub mod diego;
 pub mod digest;
 pub mod egress;
 pub mod event;
 pub mod exchange;
+pub mod facts;
 pub mod id;
 pub mod limits;
+pub mod mutation;
 pub mod packed;
 pub mod random;
 pub mod request;
 pub mod resolve;
+pub mod role;
 pub mod schema;
 pub mod secret;
 pub mod stream;

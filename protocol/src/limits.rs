@@ -73,3 +73,12 @@ pub const SYNC_BYTES: usize = 1 << 20;
 pub const ORDER_ITEMS: usize = 1_024;
 /// Bytes of the orders in one message, unless a single one is longer.
 pub const ORDER_BYTES: usize = 1 << 20;
+/// Bytes of a certificate signing request, as PEM. One for the largest key has 4 KiB.
+pub const SIGNING_REQUEST_BYTES: usize = 16 << 10;
+/// Days that a client certificate is valid: it cannot be taken back, and some clients take none of a server
+/// that is longer.
+pub const CERTIFICATE_DAYS: u32 = 825;
+/// Names and addresses of a server in one certificate.
+pub const CERTIFICATE_HOSTS: usize = 64;
+/// Bytes in the name of a host, as DNS has it.
+pub const HOST_BYTES: usize = 253;

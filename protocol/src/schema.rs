@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use smol_str::SmolStr;
 
 use crate::actual_lrp::{
-    ActualLrp, InternalRoute, LrpGroup, LrpKey, PortMapping, PreferredAddress, Presence, Tags,
+    ActualLrp, InstanceKey, InternalRoute, LrpGroup, LrpKey, NetInfo, PortMapping,
+    PreferredAddress, Presence, Tags,
 };
 use crate::definition::{
     DigestAlgorithm, DynamicValue, LayerType, LrpDefinition, MediaType, MetricTags, RouteValue,
@@ -223,6 +224,34 @@ impl Schema for LrpKey {
                 ("definition_id", Option::<DefinitionId>::schema(components)),
             ];
             object(properties, &["process_guid", "index", "domain"])
+        })
+    }
+}
+
+impl Schema for InstanceKey {
+    fn schema(components: &mut Components) -> Value {
+        components.named("ActualLRPInstanceKey", |components| {
+            let properties = vec![
+                ("instance_guid", InstanceGuid::schema(components)),
+                ("cell_id", CellId::schema(components)),
+            ];
+            object(properties, &["instance_guid", "cell_id"])
+        })
+    }
+}
+
+impl Schema for NetInfo {
+    fn schema(components: &mut Components) -> Value {
+        components.named("ActualLRPNetInfo", |components| {
+            let text = String::schema(components);
+            let properties = vec![
+                ("address", text.clone()),
+                ("ports", Vec::<PortMapping>::schema(components)),
+                ("instance_address", text.clone()),
+                ("preferred_address", PreferredAddress::schema(components)),
+                ("instance_ipv6_address", text),
+            ];
+            object(properties, &["address"])
         })
     }
 }

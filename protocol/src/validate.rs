@@ -73,6 +73,11 @@ impl Checker {
         }
     }
 
+    /// The value, if nothing was complained of on the way to it.
+    pub(crate) fn finish<T>(self, value: T) -> Result<T, Invalid> {
+        if self.complaints.is_empty() { Ok(value) } else { Err(Invalid(self.complaints)) }
+    }
+
     /// Complains about a field that must not be empty.
     pub fn not_empty(&mut self, name: &str, text: &str) {
         self.field(name, |at| at.require(!text.is_empty(), || "must not be empty".to_owned()));
@@ -101,11 +106,7 @@ impl<T: Validate> Valid<T> {
     pub fn new(value: T) -> Result<Self, Invalid> {
         let mut checker = Checker::default();
         value.check(&mut checker);
-        if checker.complaints.is_empty() {
-            Ok(Valid(value))
-        } else {
-            Err(Invalid(checker.complaints))
-        }
+        checker.finish(Valid(value))
     }
 }
 

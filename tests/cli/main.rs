@@ -6,6 +6,7 @@ mod access;
 mod apps;
 mod dev;
 mod fleet;
+mod init;
 mod stage;
 mod streams;
 mod tasks;

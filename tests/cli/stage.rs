@@ -59,8 +59,12 @@ impl Stage {
     }
 
     pub(crate) fn at(folder: tempfile::TempDir, lines: &str) -> Stage {
+        Stage::listening(folder, lines, ([127, 0, 0, 1], 0).into())
+    }
+
+    /// One whose mesh is at this address.
+    pub(crate) fn listening(folder: tempfile::TempDir, lines: &str, mesh: SocketAddr) -> Stage {
         let lines = lines.to_owned();
-        let mesh = ([127, 0, 0, 1], 0).into();
         let cells = Vec::new();
         let mut stage = Stage { folder, lines, mesh, coordinator: None, runtime: None, cells };
         stage.start();
@@ -100,9 +104,14 @@ impl Stage {
     /// A machine joins, and is heard.
     pub(crate) fn join(&mut self, plan: CellPlan) {
         let line = self.done(&["join-token", "create"]).out;
+        self.join_with(&line, plan);
+    }
+
+    /// A machine joins with this line, and is heard.
+    pub(crate) fn join_with(&mut self, line: &str, plan: CellPlan) {
         let folder = self.folder.path().join(format!("cell-{}", plan.name));
         let name = plan.name.clone();
-        self.cells.push(FakeCell::join(&line, &folder, plan).unwrap());
+        self.cells.push(FakeCell::join(line, &folder, plan).unwrap());
         until(
             || {
                 let cells = self.done(&["cells", "--json"]).json();

@@ -86,7 +86,7 @@ pub struct Plan {
     pub board: BbsSettings,
     /// Threads of its runtime.
     pub threads: usize,
-    /// While somebody holds this, the board's writer stands still after its next commit.
+    /// While somebody holds this, the board's writer stands still after a commit that desires a process.
     pub brake: Arc<Mutex<()>>,
 }
 
@@ -158,7 +158,9 @@ struct Ask {
 impl Outlet for Ask {
     fn tell(&mut self, _: u64, events: Vec<Event>) {
         self.came_up.hear(&events);
-        drop(self.brake.lock().unwrap_or_else(PoisonError::into_inner));
+        if events.iter().any(|event| matches!(event, Event::DesiredLrpCreated(_))) {
+            drop(self.brake.lock().unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     fn ask(&mut self, effects: Vec<Effect>) {

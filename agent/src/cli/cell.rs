@@ -16,15 +16,32 @@ use crate::gossip;
 /// Between two looks at an evacuation.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// How long an agent that runs has to reach the coordinator after this machine was let in.
+const CONTACT: Duration = Duration::from_secs(30);
+
 /// Joins the mesh with a line.
 pub(super) fn join(config: &Config, line: &str) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(gossip::join(&config.mesh, line))?;
     say(&format!("joined as cell {}", config.settings.cell_id));
-    if Client::connect(&config.socket()).is_err() {
+    let Ok(mut client) = Client::connect(&config.socket()) else {
         say("now start the agent: systemctl start volvox-agent, or volvox-agent run");
+        return Ok(ExitCode::SUCCESS);
+    };
+    let end = Instant::now() + CONTACT;
+    while Instant::now() < end {
+        let status = ask_status(&mut client)?;
+        if status.rep.is_some_and(|it| it.coordinator) {
+            say("the agent runs and has reached the coordinator: this machine takes work");
+            return Ok(ExitCode::SUCCESS);
+        }
+        std::thread::sleep(LOOK);
     }
-    Ok(ExitCode::SUCCESS)
+    let waited = CONTACT.as_secs();
+    say(&format!(
+        "the agent has not reached the coordinator after {waited} s: volvox-agent status"
+    ));
+    Ok(ExitCode::FAILURE)
 }
 
 /// How the cell is doing.

@@ -107,12 +107,12 @@ fn kernel() -> Verdict {
     let release = read("/proc/sys/kernel/osrelease");
     let mut numbers = release.split(['.', '-']).map(|it| it.parse::<u32>().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if version >= (5, 12) {
+    if version >= (5, 19) {
         good(release)
     } else {
         bad(
             release,
-            "5.12 or later is wanted: layers are mapped into containers as they are mounted",
+            "5.19 or later is wanted: layers are mapped into containers as they are mounted",
         )
     }
 }

@@ -8,16 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use tracing::{debug, error, info, warn};
 use volvox_protocol::cell::CellCapacity;
-use volvox_protocol::time::Timestamp;
 
 use super::logic::{ContainerView, Depot, Effect, Input, Restored, Settings, Standing, Wanted};
 use super::registry::{ContainerEvent, ContainerGuid, Forgotten, Refusal};
 use super::store::{Records, RecordsError};
 use super::work::Work;
+use crate::clock::Clock;
 use crate::runtime::{Outcomes, Runtime, RuntimeError};
 
 /// Calls and outcomes that may wait. More calls are refused; more outcomes wait at their source.
@@ -117,7 +117,8 @@ impl Executor {
         };
         let clock = Clock::new();
         let known = records.load()?;
-        let guids: BTreeSet<ContainerGuid> = known.keys().cloned().collect();
+        let made = known.iter().filter(|(_, (saved, _))| saved.may_exist());
+        let guids: BTreeSet<ContainerGuid> = made.map(|(guid, _)| guid.clone()).collect();
         let mut standings = runtime.find(&guids, &outcomes)?;
         let found = known.into_iter().map(|(guid, (saved, work))| {
             let nothing = Standing::Dead { exited: BTreeMap::new() };
@@ -210,25 +211,6 @@ fn refused(error: TrySendError<Message>) -> CallError {
     match error {
         TrySendError::Full(_) => CallError::Busy,
         TrySendError::Disconnected(_) => CallError::Closed,
-    }
-}
-
-/// Wall time at the start, and how long ago that was: it never jumps.
-#[derive(Debug)]
-struct Clock {
-    begun: Instant,
-    at: Timestamp,
-}
-
-impl Clock {
-    fn new() -> Self {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let at = Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
-        Clock { begun: Instant::now(), at }
-    }
-
-    fn now(&self) -> Timestamp {
-        self.at + self.begun.elapsed()
     }
 }
 

@@ -17,6 +17,7 @@ mod restore;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,8 @@ pub struct Settings {
     pub steps: StepSettings,
     /// The limits of containers.
     pub limits: LimitSettings,
+    /// The machine's address now; none: as it was told when a container was made.
+    pub host_address: Option<IpAddr>,
 }
 
 impl Settings {
@@ -66,6 +69,7 @@ impl Settings {
             reservation_expiry: RESERVATION_EXPIRY,
             steps: StepSettings::default(),
             limits: LimitSettings::default(),
+            host_address: None,
         }
     }
 }

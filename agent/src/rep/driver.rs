@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -25,6 +25,7 @@ use volvox_protocol::time::Timestamp;
 use super::logic::{Contact, Effect, EvacuationStatus, Input, Rep, Settings, Unanswered};
 use super::self_test::{self, SelfTest};
 use super::store::Assignments;
+use crate::clock::Clock;
 use crate::executor::driver::{Executor, Watch};
 use crate::executor::logic::{ContainerView, Wanted};
 use crate::executor::registry::ContainerGuid;
@@ -284,25 +285,6 @@ fn random() -> u64 {
         return Clock::new().now().as_nanos();
     }
     u64::from_le_bytes(bytes)
-}
-
-/// Wall time at the start, and how long ago that was: it never jumps.
-#[derive(Debug)]
-struct Clock {
-    begun: Instant,
-    at: Timestamp,
-}
-
-impl Clock {
-    fn new() -> Self {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let at = Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
-        Clock { begun: Instant::now(), at }
-    }
-
-    fn now(&self) -> Timestamp {
-        self.at + self.begun.elapsed()
-    }
 }
 
 struct Driver {

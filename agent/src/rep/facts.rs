@@ -2,24 +2,12 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
-use serde::Deserialize;
-use volvox_protocol::actual_lrp::{
-    InternalRoute, LrpKey, NetInfo, PortMapping, PreferredAddress, Running, Tags,
-};
-use volvox_protocol::definition::{DynamicValue, MetricTagValue, MetricTags, Routes};
+use volvox_protocol::actual_lrp::{LrpKey, NetInfo, PortMapping, PreferredAddress, Running};
+use volvox_protocol::definition::{MetricTags, Routes};
+use volvox_protocol::facts::{internal_routes, metric_tags};
 use volvox_protocol::id::InstanceGuid;
-use volvox_protocol::limits::{ENTRIES, TEXT_BYTES};
 
 use crate::executor::environment::NetworkFacts;
-
-/// The key of the routes that this cell's own names are read from.
-const INTERNAL_ROUTER: &str = "internal-router";
-
-/// One entry of the internal routes, as consumers write it.
-#[derive(Debug, Deserialize)]
-struct Internal {
-    hostname: String,
-}
 
 /// How an instance is reached.
 pub fn net_info(network: &NetworkFacts) -> NetInfo {
@@ -57,38 +45,13 @@ pub fn running(
     }
 }
 
-/// Names that cannot be read are none: other routers may use the same key for something else. More or
-/// longer ones than the board takes are left out: it would never hear that the instance runs.
-fn internal_routes(routes: &Routes) -> Box<[InternalRoute]> {
-    let Some(value) = routes.get(INTERNAL_ROUTER) else { return Box::default() };
-    let read: Result<Vec<Internal>, _> = serde_json::from_str(value.as_str());
-    read.unwrap_or_default()
-        .into_iter()
-        .filter(|it| it.hostname.len() <= TEXT_BYTES)
-        .take(ENTRIES)
-        .map(|it| InternalRoute { hostname: it.hostname.into() })
-        .collect()
-}
-
-fn metric_tags(tags: &MetricTags, key: &LrpKey, instance: &InstanceGuid) -> Tags {
-    tags.iter()
-        .map(|(name, value)| {
-            let value = match value {
-                MetricTagValue::Static(text) => text.clone(),
-                MetricTagValue::Dynamic(DynamicValue::Index) => key.index.to_string(),
-                MetricTagValue::Dynamic(DynamicValue::InstanceGuid) => instance.to_string(),
-            };
-            (name.clone(), value)
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
 
     use serde_json::json;
     use volvox_protocol::id::{Domain, ProcessGuid};
+    use volvox_protocol::limits::{ENTRIES, TEXT_BYTES};
 
     use super::*;
 

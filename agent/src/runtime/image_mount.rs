@@ -98,7 +98,7 @@ const NO_INFO: Info = Info {
 
 /// Device and inode of the file behind a loop device.
 fn loop_file(device: u64) -> io::Result<(u64, u64)> {
-    const GET_STATUS: libc::c_ulong = 0x4c05;
+    const GET_STATUS: libc::Ioctl = 0x4c05;
     const LOOP_MAJOR: u32 = 7;
     if libc::major(device) != LOOP_MAJOR {
         return Err(io::Error::other("not a loop device"));
@@ -112,8 +112,8 @@ fn loop_file(device: u64) -> io::Result<(u64, u64)> {
 
 /// A loop device over this file, read-only, which goes when nobody uses it.
 fn loop_over(file: &File) -> io::Result<(File, PathBuf)> {
-    const GET_FREE: libc::c_ulong = 0x4c82;
-    const CONFIGURE: libc::c_ulong = 0x4c0a;
+    const GET_FREE: libc::Ioctl = 0x4c82;
+    const CONFIGURE: libc::Ioctl = 0x4c0a;
     const READ_ONLY_AND_GOING: u32 = 1 | 4;
     const TRIES: usize = 100;
     /// The kernel's `struct loop_config`.

@@ -83,8 +83,9 @@ unsafe fn command(
 
 /// Makes a folder, and everything that will be made in it, part of a project.
 pub(crate) fn enlist(folder: BorrowedFd<'_>, project: u32) -> io::Result<()> {
-    const GET: libc::c_ulong = 0x801c_581f;
-    const SET: libc::c_ulong = 0x401c_5820;
+    // A signed number with musl: the same bits.
+    const GET: libc::Ioctl = 0x801c_581f_u32 as libc::Ioctl;
+    const SET: libc::Ioctl = 0x401c_5820;
     const INHERIT: u32 = 0x200;
     /// The kernel's `struct fsxattr`.
     #[repr(C)]

@@ -72,7 +72,7 @@ fn must_be_devpts(file: &File) -> io::Result<()> {
     let kind = nix::sys::statfs::fstatfs(file)?.filesystem_type();
     let about = file.metadata()?;
     let is_terminal = about.file_type().is_char_device() && matches!(major(about.rdev()), 5 | 136);
-    if kind == nix::sys::statfs::FsType(libc::DEVPTS_SUPER_MAGIC) && is_terminal {
+    if kind == nix::sys::statfs::DEVPTS_SUPER_MAGIC && is_terminal {
         Ok(())
     } else {
         Err(io::Error::other("the container's /dev/pts is not what it was made"))

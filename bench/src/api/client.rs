@@ -51,11 +51,21 @@ impl Client {
         Ok(Client { stream: BufReader::with_capacity(1 << 16, stream), token: token.to_owned() })
     }
 
-    /// Posts a body and gives the answer's; it must be a good one.
+    /// Posts a JSON body and gives the answer's; it must be a good one.
     pub(crate) fn post(&mut self, path: &str, body: &[u8]) -> anyhow::Result<Vec<u8>> {
+        self.post_as("application/json", path, body)
+    }
+
+    /// Posts a body of this type and gives the answer's; it must be a good one.
+    pub(crate) fn post_as(
+        &mut self,
+        kind: &str,
+        path: &str,
+        body: &[u8],
+    ) -> anyhow::Result<Vec<u8>> {
         let mut request = format!(
             "POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\
-             content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+             content-type: {kind}\r\ncontent-length: {}\r\n\r\n",
             self.token,
             body.len()
         )

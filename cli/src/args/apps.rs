@@ -49,7 +49,7 @@ pub(crate) struct ApplyArgs {
 /// What is to run: what apps and tasks have in common.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct What {
-    /// The root file system, such as host:, preloaded:NAME or docker:///IMAGE.
+    /// The root file system, such as host: or preloaded:NAME.
     #[arg(long, value_name = "URL")]
     pub(crate) rootfs: Option<String>,
     /// Memory: megabytes, or with a unit such as 2G. Without it, no limit.
@@ -78,7 +78,7 @@ pub(crate) struct What {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   volvox run web --rootfs host: --memory 64 --instances 2 --port 8080 -- /bin/sh -c 'serve 8080'
-  volvox run api --rootfs docker:///library/api --port 80 --check-http /healthz --wait -- /api
+  volvox run api --rootfs preloaded:linux --port 80 --check-http /healthz --wait -- /api
   volvox run web --rootfs host: --dry-run -- /bin/true")]
 pub(crate) struct RunArgs {
     /// The app.

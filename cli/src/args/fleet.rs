@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
 use volvox_protocol::id::{CellId, Domain, ProcessGuid, TaskGuid};
+use volvox_protocol::role::Role;
 
 use super::Waiting;
 use crate::span;
@@ -127,6 +129,53 @@ pub(crate) enum MemberCommand {
         /// The cell's id, or the member's number.
         member: String,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CertCommand {
+    /// Make a certificate, and write ca.pem, cert.pem and key.pem. Needs the role admin.
+    ///
+    /// The key is made here and stays here. The certificate is signed by the coordinator's API, has its
+    /// role in it, and cannot be taken back: give it a short life, and make it anew.
+    Issue(CertIssueArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  volvox cert issue --role admin
+  volvox cert issue --role admin --name cfdot --out ./cfdot --expires 30d
+  volvox cert issue --role write --name cloud-controller --private-key rsa.pem --out ./cc
+  volvox cert issue --role read --name route-emitter --out ./emitter --force    make it anew")]
+pub(crate) struct CertIssueArgs {
+    /// What its bearer may do.
+    #[arg(
+        long,
+        value_name = "ROLE",
+        value_parser = PossibleValuesParser::new(Role::ALL.map(Role::name))
+            .try_map(|name| name.parse::<Role>())
+    )]
+    pub(crate) role: Role,
+    /// Who has it; by default called after the role. Of the role cell, the id of the cell that it
+    /// speaks for.
+    #[arg(long)]
+    pub(crate) name: Option<CellId>,
+    /// The folder to write to.
+    #[arg(long, default_value = ".", value_name = "FOLDER")]
+    pub(crate) out: PathBuf,
+    /// For how long it is valid, such as 12h or 90d; at most 825d.
+    #[arg(long, default_value = "90d", value_parser = span::parse, value_name = "SPAN")]
+    pub(crate) expires: Duration,
+    /// A private key to make it for, in PEM: for peers with TLS 1.2 an RSA key. Without it, a new
+    /// one is made (ECDSA, P-256).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) private_key: Option<PathBuf>,
+    /// A name or address of a server that shows it; may be given several times. Without one it is for
+    /// clients only.
+    #[arg(long)]
+    pub(crate) host: Vec<String>,
+    /// Overwrite the three files.
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Subcommand)]

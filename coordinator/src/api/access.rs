@@ -18,6 +18,8 @@ use sha2::{Digest as _, Sha256};
 use volvox_mesh::tls::durable;
 use volvox_protocol::time::Timestamp;
 
+pub use volvox_protocol::role::Role;
+
 /// The file of the tokens, in the data folder.
 pub const TOKENS: &str = "tokens.json";
 /// The file with the token that the coordinator makes for its own machine, in the data folder.
@@ -31,40 +33,6 @@ const FILE_BYTES: u64 = 16 << 20;
 /// Letters of a token's name.
 const NAME_BYTES: usize = 128;
 
-/// What a caller may do. Each may do what those before it may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Look at everything, also at what definitions hold: environments, passwords of images.
-    Read,
-    /// Desire, change, remove.
-    Write,
-    /// Let machines in and out, and see to the coordinator itself.
-    Admin,
-}
-
-impl Role {
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Role::Read => "read",
-            Role::Write => "write",
-            Role::Admin => "admin",
-        }
-    }
-}
-
-impl std::str::FromStr for Role {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        [Role::Read, Role::Write, Role::Admin]
-            .into_iter()
-            .find(|role| role.name() == text)
-            .ok_or_else(|| format!("{text:?} is no role: read, write or admin is wanted"))
-    }
-}
-
 /// Who calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
@@ -74,6 +42,13 @@ pub struct Caller {
     pub role: Role,
     /// The token that it showed, if it was one.
     pub token: Option<Arc<str>>,
+}
+
+impl Caller {
+    /// The name in its certificate, if it showed one.
+    pub fn certificate(&self) -> Option<&str> {
+        self.name.strip_prefix("certificate:")
+    }
 }
 
 /// A token as it is kept.
@@ -128,6 +103,11 @@ pub enum TokenError {
     /// The name.
     #[error("a token's name has 1 to {NAME_BYTES} printable characters, not {0:?}")]
     Name(String),
+    /// The role.
+    #[error(
+        "the role cell is for certificates, whose name is the cell's: volvox-coordinator cert issue"
+    )]
+    CellRole,
     /// There is none of that name or id.
     #[error("there is no token {0:?}: `volvox-coordinator token list` shows them")]
     Unknown(String),
@@ -162,6 +142,9 @@ impl TokenFile {
     ) -> Result<(String, Token), TokenError> {
         if name.is_empty() || name.len() > NAME_BYTES || name.chars().any(char::is_control) {
             return Err(TokenError::Name(name.to_owned()));
+        }
+        if role == Role::Cell {
+            return Err(TokenError::CellRole);
         }
         let (id, secret): ([u8; 4], [u8; 32]) = (random()?, random()?);
         let (id, secret) = (hex(&id), hex(&secret));

@@ -1,6 +1,9 @@
 //! Streams of events (SSE): ids that survive a reconnection, a heartbeat, one cell's events only, and
 //! what there is before what changes, if asked for.
 
+mod older;
+mod snapshot;
+
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -11,7 +14,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::Frame;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Method, Response};
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
@@ -19,16 +22,17 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 use volvox_protocol::actual_lrp::{ActualLrp, LrpGroup};
 use volvox_protocol::api::EventsRequest;
 use volvox_protocol::event::Event;
-use volvox_protocol::id::ProcessGuid;
-use volvox_protocol::resolve;
 
+use self::older::{Form, diego_frame, older};
+use self::snapshot::Snapshot;
 use super::Api;
 use super::access::Caller;
+use super::encoding::Encoding;
 use super::reply::{Body, Failure};
 use super::route::{Answer, Answering, Call, Route};
 use super::state::now;
-use crate::bbs::hub::{self, Ended, EventId, Hub, Subscription};
-use crate::bbs::state::Records;
+use super::tasks::downgraded;
+use crate::bbs::hub::{self, Ended, Entry, EventId, Hub, Subscription};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Events that are read in one go.
@@ -72,7 +76,10 @@ impl Stream {
 }
 
 /// The text of an event on a stream that has a text of its own for it.
-fn own_frame(stream: Stream, id: Option<EventId>, event: &Event) -> Option<Bytes> {
+fn own_frame(stream: Stream, form: Form, id: Option<EventId>, event: &Event) -> Option<Bytes> {
+    if form == Form::Oldest {
+        return older(event).map(|data| hub::frame(id, event.name(), &data));
+    }
     let deployment = event.deployment().filter(|_| stream == Stream::Deployments)?;
     Some(hub::frame(id, deployment.name(), &deployment))
 }
@@ -109,26 +116,54 @@ pub(super) fn routes() -> Vec<Route> {
             "/v1/events.r1",
             "EventStream",
             "Desired LRPs and what stands for each index, as they change.",
-            Stream::Groups,
+            (Stream::Groups, Form::Latest),
+        ),
+        route(
+            "/v1/events",
+            "EventStream_r0",
+            "As events.r1, with desired LRPs in their oldest form.",
+            (Stream::Groups, Form::Oldest),
         ),
         route(
             "/v1/events/lrp_instances.r1",
             "LRPInstanceEventStream",
             "Desired LRPs and every instance, as they change.",
-            Stream::Instances,
+            (Stream::Instances, Form::Latest),
+        ),
+        route(
+            "/v1/events/lrp_instances",
+            "LrpInstanceEventStream_r0",
+            "As lrp_instances.r1, with desired LRPs in their oldest form.",
+            (Stream::Instances, Form::Oldest),
         ),
         route(
             "/v1/events/lrp_deployments",
             "LRPDeploymentEventStream",
             "Deployments with their definitions and updates, and every instance, as they change: each \
              step of a rolling update.",
-            Stream::Deployments,
+            (Stream::Deployments, Form::Latest),
         ),
-        route("/v1/events/tasks.r1", "TaskEventStream", "Tasks, as they change.", Stream::Tasks),
+        route(
+            "/v1/events/tasks.r1",
+            "TaskEventStream",
+            "Tasks, as they change.",
+            (Stream::Tasks, Form::Latest),
+        ),
+        route(
+            "/v1/events/tasks",
+            "TaskEventStream_r0",
+            "As tasks.r1, without image layers.",
+            (Stream::Tasks, Form::Oldest),
+        ),
     ]
 }
 
-fn route(path: &'static str, name: &'static str, about: &'static str, stream: Stream) -> Route {
+fn route(
+    path: &'static str,
+    name: &'static str,
+    about: &'static str,
+    told: (Stream, Form),
+) -> Route {
     Route {
         path,
         name,
@@ -143,15 +178,89 @@ fn route(path: &'static str, name: &'static str, about: &'static str, stream: St
             ("last_event_id", "go on after this event; the header Last-Event-ID says the same"),
         ],
         statuses: &[400],
-        handle: Box::new(move |api, call| open(api, call, stream)),
+        handle: Box::new(move |api, call| open(api, call, told)),
     }
 }
 
-fn open(api: Arc<Api>, call: Call, stream: Stream) -> Answering {
-    Answering::new(async move { opened(&api, &call, stream).await })
+fn open(api: Arc<Api>, call: Call, told: (Stream, Form)) -> Answering {
+    Answering::new(async move {
+        match call.encoding {
+            Encoding::Json => opened(&api, &call, told).await,
+            Encoding::Protobuf => opened_for_diego(&api, &call, told),
+        }
+    })
 }
 
-async fn opened(api: &Arc<Api>, call: &Call, stream: Stream) -> Result<Response<Body>, Failure> {
+/// A stream for one of Diego's clients: from now on, with ids counted from zero, and silent while nothing
+/// happens.
+fn opened_for_diego(
+    api: &Arc<Api>,
+    call: &Call,
+    told: (Stream, Form),
+) -> Result<Response<Body>, Failure> {
+    let Ok(request) = call.encoding.decode::<EventsRequest>(&call.body) else {
+        // What cannot be read is answered so by the BBS: on these routes there is no field for an error.
+        let mut response = Response::new(super::reply::full(""));
+        *response.status_mut() = hyper::StatusCode::INTERNAL_SERVER_ERROR;
+        return Ok(response);
+    };
+    // Of tasks the BBS tells everything, whatever cell is asked for.
+    let state = State {
+        tongue: Tongue::Diego { next: 0 },
+        ..state(api, call, told, request, api.hub.subscribe())?
+    };
+    let mut response = streamed(state);
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("keep-alive"));
+    Ok(response)
+}
+
+/// A reader at the beginning of its stream.
+fn state(
+    api: &Arc<Api>,
+    call: &Call,
+    (stream, form): (Stream, Form),
+    request: EventsRequest,
+    subscription: Subscription,
+) -> Result<State, Failure> {
+    let permit = Arc::clone(&api.streams).try_acquire_owned().map_err(|_| {
+        let most = api.limits.streams;
+        Failure::busy(format!("{most} streams are open already, which is the limit"))
+    })?;
+    let mut heartbeat =
+        tokio::time::interval_at(Instant::now() + api.limits.heartbeat, api.limits.heartbeat);
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut again = tokio::time::interval_at(Instant::now() + LOOK_AGAIN, LOOK_AGAIN);
+    again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    Ok(State {
+        hub: api.hub.clone(),
+        subscription,
+        stream,
+        form,
+        tongue: Tongue::Ours,
+        cell: request.cell_id,
+        heartbeat,
+        again,
+        api: Arc::clone(api),
+        caller: call.caller.clone(),
+        phase: Phase::Live,
+        _permit: permit,
+    })
+}
+
+fn streamed(state: State) -> Response<Body> {
+    let mut response = Response::new(Events::Idle(Some(Box::new(state))).boxed_unsync());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    let no_cache = HeaderValue::from_static("no-cache, no-store, must-revalidate");
+    headers.insert(CACHE_CONTROL, no_cache);
+    response
+}
+
+async fn opened(
+    api: &Arc<Api>,
+    call: &Call,
+    told_of: (Stream, Form),
+) -> Result<Response<Body>, Failure> {
     let request: EventsRequest = if call.method == Method::GET && call.body.is_empty() {
         call.query.request()?
     } else {
@@ -160,16 +269,7 @@ async fn opened(api: &Arc<Api>, call: &Call, stream: Stream) -> Result<Response<
     };
     let snapshot = call.query.is_on("snapshot")?;
     let after = last_id(call)?;
-    let permit = Arc::clone(&api.streams).try_acquire_owned().map_err(|_| {
-        let most = api.limits.streams;
-        Failure::busy(format!("{most} streams are open already, which is the limit"))
-    })?;
-    let mut heartbeat =
-        tokio::time::interval_at(Instant::now() + api.limits.heartbeat, api.limits.heartbeat);
-    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut intro = BytesMut::from(": events of Volvox\nretry: 1000\n\n");
-    let mut again = tokio::time::interval_at(Instant::now() + LOOK_AGAIN, LOOK_AGAIN);
-    again.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (subscription, phase) = match (after.map(|after| api.hub.resume(after)), snapshot) {
         (Some(Ok(subscription)), _) => (subscription, Phase::Live),
         (Some(Err(_)) | None, true) => {
@@ -177,7 +277,7 @@ async fn opened(api: &Arc<Api>, call: &Call, stream: Stream) -> Result<Response<
             let subscription = api.hub.subscribe_after(commit).await.map_err(|ended| {
                 Failure::busy(format!("the snapshot was overtaken, try again: {ended}"))
             })?;
-            let all = Snapshot::of(records, stream, &request.cell_id);
+            let all = Snapshot::of(records, told_of, &request.cell_id);
             (subscription, Phase::Snapshot(Box::new(all)))
         }
         (Some(Err(ended)), false) => {
@@ -190,24 +290,8 @@ async fn opened(api: &Arc<Api>, call: &Call, stream: Stream) -> Result<Response<
     if matches!(phase, Phase::Live) {
         intro.extend_from_slice(&place(subscription.at()));
     }
-    let state = State {
-        hub: api.hub.clone(),
-        subscription,
-        stream,
-        cell: request.cell_id,
-        heartbeat,
-        again,
-        api: Arc::clone(api),
-        caller: call.caller.clone(),
-        phase: Phase::Intro(intro.freeze(), Box::new(phase)),
-        _permit: permit,
-    };
-    let mut response = Response::new(Events::Idle(Some(Box::new(state))).boxed_unsync());
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
-    let no_cache = HeaderValue::from_static("no-cache, no-store, must-revalidate");
-    headers.insert(CACHE_CONTROL, no_cache);
-    Ok(response)
+    let phase = Phase::Intro(intro.freeze(), Box::new(phase));
+    Ok(streamed(State { phase, ..state(api, call, told_of, request, subscription)? }))
 }
 
 /// After which event the reader wants to go on. What is no id of ours is as good as forgotten.
@@ -237,6 +321,8 @@ struct State {
     hub: Hub,
     subscription: Subscription,
     stream: Stream,
+    form: Form,
+    tongue: Tongue,
     cell: String,
     heartbeat: Interval,
     again: Interval,
@@ -244,6 +330,14 @@ struct State {
     caller: Option<Caller>,
     phase: Phase,
     _permit: OwnedSemaphorePermit,
+}
+
+/// How a reader is spoken to.
+enum Tongue {
+    /// JSON, heartbeats, and words to the reader itself.
+    Ours,
+    /// Messages in base64, each with the next number, and nothing else.
+    Diego { next: u64 },
 }
 
 enum Phase {
@@ -277,7 +371,7 @@ impl State {
                 }
                 Some(text.freeze())
             }
-            Phase::Live => Some(self.live().await),
+            Phase::Live => self.live().await,
             Phase::Over => None,
         };
         (self, piece)
@@ -288,41 +382,42 @@ impl State {
         self.caller.as_ref().is_none_or(|caller| self.api.access.is_good(now(), caller))
     }
 
-    async fn live(&mut self) -> Bytes {
+    /// What happens next; none: that was all.
+    async fn live(&mut self) -> Option<Bytes> {
         loop {
             let read = tokio::select! {
                 read = self.subscription.next(AT_ONCE) => read,
-                _ = self.heartbeat.tick() => {
-                    self.phase = Phase::Live;
-                    let mut text = BytesMut::from(": heartbeat\n");
-                    text.extend_from_slice(&place(self.subscription.at()));
-                    return text.freeze();
-                }
+                _ = self.heartbeat.tick() => match self.tongue {
+                    Tongue::Diego { .. } => continue,
+                    Tongue::Ours => {
+                        self.phase = Phase::Live;
+                        let mut text = BytesMut::from(": heartbeat\n");
+                        text.extend_from_slice(&place(self.subscription.at()));
+                        return Some(text.freeze());
+                    }
+                },
                 _ = self.again.tick() => {
                     if self.is_welcome() {
                         continue;
                     }
-                    return told("closing", None, "the token has ended or was taken back");
+                    return self.last("closing", "the token has ended or was taken back");
                 }
             };
             match read {
                 Ok(entries) => {
+                    let entries = self.ordered(entries);
                     let mut text = BytesMut::new();
                     for entry in entries {
                         let wanted = self.stream.tells_of(&entry.event)
                             && (self.cell.is_empty() || is_of_cell(&entry.event, &self.cell));
                         if wanted {
-                            let id = self.subscription.id_of(&entry);
-                            let own = own_frame(self.stream, Some(id), &entry.event);
-                            text.extend_from_slice(
-                                &own.unwrap_or_else(|| self.hub.frame(id, &entry)),
-                            );
+                            self.say(&entry, &mut text);
                         }
                     }
                     if !text.is_empty() {
                         self.heartbeat.reset();
                         self.phase = Phase::Live;
-                        return text.freeze();
+                        return Some(text.freeze());
                     }
                 }
                 Err(ended) => {
@@ -331,9 +426,44 @@ impl State {
                         Ended::Unknown | Ended::Resync => "resync",
                         Ended::Closed => "closing",
                     };
-                    return told(name, None, &ended.to_string());
+                    return self.last(name, &ended.to_string());
                 }
             }
+        }
+    }
+
+    /// The events in the order in which the reader is told.
+    fn ordered(&mut self, mut entries: Vec<Arc<Entry>>) -> Vec<Arc<Entry>> {
+        if matches!(self.tongue, Tongue::Diego { .. }) {
+            // The second half of a pair may be just beyond what was read.
+            if entries.last().is_some_and(|last| matches!(last.event, Event::InstanceRemoved(_))) {
+                entries.extend(self.subscription.at_hand(1));
+            }
+            older::in_bbs_order(&mut entries);
+        }
+        entries
+    }
+
+    fn say(&mut self, entry: &Entry, text: &mut BytesMut) {
+        match &mut self.tongue {
+            Tongue::Ours => {
+                let id = self.subscription.id_of(entry);
+                let own = own_frame(self.stream, self.form, Some(id), &entry.event);
+                text.extend_from_slice(&own.unwrap_or_else(|| self.hub.frame(id, entry)));
+            }
+            Tongue::Diego { next } => {
+                text.extend_from_slice(format!("id: {next}\n").as_bytes());
+                text.extend_from_slice(&diego_frame(&self.hub, self.form, entry));
+                *next += 1;
+            }
+        }
+    }
+
+    /// The last word. Diego's clients hear none: the end of the stream says that they have to list again.
+    fn last(&self, name: &str, message: &str) -> Option<Bytes> {
+        match self.tongue {
+            Tongue::Ours => Some(told(name, None, message)),
+            Tongue::Diego { .. } => None,
         }
     }
 }
@@ -363,72 +493,5 @@ impl hyper::body::Body for Events {
         let (state, piece) = std::task::ready!(work.as_mut().poll(context));
         *self = Events::Idle(piece.is_some().then_some(state));
         Poll::Ready(piece.map(|text| Ok(Frame::data(text))))
-    }
-}
-
-/// Everything there is, as events that create it.
-struct Snapshot {
-    records: Arc<Records>,
-    stream: Stream,
-    cell: String,
-    begun: bool,
-    processes: std::vec::IntoIter<ProcessGuid>,
-    tasks: std::vec::IntoIter<Arc<volvox_protocol::task::Task>>,
-}
-
-impl Snapshot {
-    fn of(records: Arc<Records>, stream: Stream, cell: &str) -> Self {
-        let (processes, tasks) = match stream {
-            Stream::Tasks => (Vec::new(), records.tasks().cloned().collect()),
-            Stream::Groups | Stream::Instances | Stream::Deployments => {
-                (records.processes().map(|(guid, _)| guid.clone()).collect(), Vec::new())
-            }
-        };
-        let (processes, tasks) = (processes.into_iter(), tasks.into_iter());
-        Snapshot { records, stream, cell: cell.to_owned(), begun: false, processes, tasks }
-    }
-
-    /// Writes a piece. False: that was the last one.
-    fn write(&mut self, text: &mut BytesMut) -> bool {
-        if !std::mem::replace(&mut self.begun, true) {
-            text.extend_from_slice(&hub::frame(None, "snapshot_begin", &json!({})));
-        }
-        while text.len() < PIECE {
-            if let Some(task) = self.tasks.next() {
-                self.put(text, &Event::TaskCreated(task));
-            } else if let Some(guid) = self.processes.next() {
-                for event in self.process(&guid) {
-                    self.put(text, &event);
-                }
-            } else {
-                return false;
-            }
-        }
-        true
-    }
-
-    fn process(&self, guid: &ProcessGuid) -> Vec<Event> {
-        let Some(process) = self.records.process(guid) else { return Vec::new() };
-        let desired = process.deployment.as_ref();
-        let desired = desired.map(|(_, it)| Event::DesiredLrpCreated(Arc::clone(it)));
-        let lrps = process.instances().iter().map(|slot| &slot.lrp);
-        let actual: Vec<Event> = match self.stream {
-            Stream::Groups => resolve::groups(lrps)
-                .into_iter()
-                .map(|(_, group)| Event::GroupCreated(group))
-                .collect(),
-            Stream::Instances | Stream::Deployments => {
-                lrps.cloned().map(Event::InstanceCreated).collect()
-            }
-            Stream::Tasks => Vec::new(),
-        };
-        desired.into_iter().chain(actual).collect()
-    }
-
-    fn put(&self, text: &mut BytesMut, event: &Event) {
-        if self.cell.is_empty() || is_of_cell(event, &self.cell) {
-            let own = own_frame(self.stream, None, event);
-            text.extend_from_slice(&own.unwrap_or_else(|| hub::frame(None, event.name(), event)));
-        }
     }
 }

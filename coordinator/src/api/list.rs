@@ -13,6 +13,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Frame;
 use hyper::header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
 use hyper::{Response, StatusCode};
+use volvox_protocol::diego::write::Writer;
 
 use super::encoding::Encoding;
 use super::reply::{Body, Failure, full};
@@ -23,12 +24,16 @@ const CHUNK: usize = 64 << 10;
 /// Writes one entry behind what is there.
 pub(crate) type Write<T> = Box<dyn Fn(&T, &mut Vec<u8>) -> Result<(), Failure> + Send>;
 
-/// A list on its way out: `{"KEY":[…]}`.
+/// The number that every list of the BBS's messages has for its entries.
+const ENTRIES: u32 = 2;
+
+/// A list on its way out: `{"KEY":[…]}`, or messages one after the other.
 struct List<T> {
     entries: std::vec::IntoIter<T>,
     write: Write<T>,
     state: State,
     key: &'static str,
+    encoding: Encoding,
 }
 
 enum State {
@@ -41,6 +46,9 @@ impl<T> List<T> {
     /// The next piece of text; none: it is all said.
     fn piece(&mut self) -> Result<Option<Bytes>, Failure> {
         let mut text = Vec::with_capacity(CHUNK + (4 << 10));
+        if self.encoding == Encoding::Protobuf {
+            return self.messages(text);
+        }
         match self.state {
             State::Begin => {
                 text.extend_from_slice(format!("{{\"{}\":[", self.key).as_bytes());
@@ -60,6 +68,24 @@ impl<T> List<T> {
             };
             text.push(b',');
             (self.write)(&entry, &mut text)?;
+        }
+        Ok(Some(text.into()))
+    }
+
+    /// The next piece of messages: each with its number and its length before it, and nothing else.
+    fn messages(&mut self, mut text: Vec<u8>) -> Result<Option<Bytes>, Failure> {
+        if matches!(self.state, State::End) {
+            return Ok(None);
+        }
+        while text.len() < CHUNK {
+            let Some(entry) = self.entries.next() else {
+                self.state = State::End;
+                break;
+            };
+            let mut written = Ok(());
+            let write = &self.write;
+            Writer(&mut text).message(ENTRIES, |out| written = write(&entry, out.0));
+            written?;
         }
         Ok(Some(text.into()))
     }
@@ -90,8 +116,12 @@ impl Tag {
         part.hash(&mut self.0);
     }
 
-    fn text(&self) -> HeaderValue {
-        let text = format!("\"{:016x}\"", self.0.finish());
+    fn text(&self, encoding: Encoding) -> HeaderValue {
+        let kind = match encoding {
+            Encoding::Json => "",
+            Encoding::Protobuf => "p",
+        };
+        let text = format!("\"{kind}{:016x}\"", self.0.finish());
         HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
     }
 }
@@ -112,14 +142,14 @@ pub(crate) fn respond<T: Unpin + Send + 'static>(
     tag: &Tag,
     write: Write<T>,
 ) -> Result<Response<Body>, Failure> {
-    let tag = tag.text();
+    let tag = tag.text(encoding);
     let mut response = if is_known(headers, &tag) {
         let mut response = Response::new(full(Bytes::new()));
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
         let entries = entries.into_iter();
-        let mut list = List { entries, write, state: State::Begin, key };
+        let mut list = List { entries, write, state: State::Begin, key, encoding };
         let first = list.piece()?.unwrap_or_default();
         // A short list has a length; a long one is sent as it is written.
         let mut response = if matches!(list.state, State::End) {

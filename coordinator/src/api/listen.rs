@@ -21,7 +21,7 @@ use super::Api;
 use super::lobby::Ticket;
 use super::server::Peer;
 use super::stall::Stall;
-use super::tls::names_of;
+use super::tls::{Tls, names_of};
 
 /// Connections that the kernel keeps for us until we take them.
 const BACKLOG: u32 = 4_096;
@@ -46,21 +46,21 @@ pub struct ListenError {
 #[derive(Debug)]
 pub enum Listener {
     /// A port, with TLS or without.
-    Tcp(TcpListener, Option<Arc<rustls::ServerConfig>>),
+    Tcp(TcpListener, Option<Arc<Tls>>),
     /// A socket of this machine.
     Unix(UnixListener, PathBuf),
 }
 
 impl Listener {
     /// Listens on a port.
-    pub fn tcp(
-        address: SocketAddr,
-        tls: Option<Arc<rustls::ServerConfig>>,
-    ) -> Result<Self, ListenError> {
+    pub fn tcp(address: SocketAddr, tls: Option<Arc<Tls>>) -> Result<Self, ListenError> {
         let failed = |source| ListenError { at: address.to_string(), source };
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
         let socket = socket.map_err(failed)?;
         socket.set_reuseaddr(true).map_err(failed)?;
+        // Connections inherit it: readers of Diego's streams are told nothing for hours, and one that is
+        // gone without a word would be kept for ever.
+        socket.set_keepalive(true).map_err(failed)?;
         socket.bind(address).map_err(failed)?;
         Ok(Listener::Tcp(socket.listen(BACKLOG).map_err(failed)?, tls))
     }
@@ -159,8 +159,13 @@ async fn arrive(
             // Answers are small and wanted at once.
             let _ = stream.set_nodelay(true);
             let ip = address.ip().to_canonical();
-            let peer =
-                Peer { address: address.to_string(), ip, certificate: Vec::new(), owner: None };
+            let peer = Peer {
+                address: address.to_string(),
+                ip,
+                certificate: Vec::new(),
+                issued: None,
+                owner: None,
+            };
             let place = house.api.lobby.enter(ip);
             let stream = Stall::new(stream, house.api.limits.stall_time);
             let tls = tls.clone();
@@ -178,6 +183,7 @@ async fn arrive(
                 address: format!("uid {user}"),
                 ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
                 certificate: Vec::new(),
+                issued: None,
                 owner: Some(user),
             };
             let stream = Stall::new(stream, house.api.limits.stall_time);
@@ -191,11 +197,11 @@ impl House {
     async fn encrypted<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         &self,
         stream: S,
-        tls: Arc<rustls::ServerConfig>,
+        tls: Arc<Tls>,
         mut peer: Peer,
         mut place: (Ticket, oneshot::Receiver<()>),
     ) {
-        let handshake = TlsAcceptor::from(tls).accept(stream);
+        let handshake = TlsAcceptor::from(Arc::clone(&tls.config)).accept(stream);
         let handshake = tokio::time::timeout(self.api.limits.header_time, handshake);
         let stream = tokio::select! {
             done = handshake => match done {
@@ -208,9 +214,10 @@ impl House {
             },
             _ = &mut place.1 => return,
         };
-        let certificates = stream.get_ref().1.peer_certificates();
-        if let Some(certificate) = certificates.and_then(<[_]>::first) {
+        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        if let Some(certificate) = certificates.first() {
             peer.certificate = names_of(certificate);
+            peer.issued = tls.issued(certificates);
         }
         self.converse(stream, peer, Some(place)).await;
     }

@@ -14,16 +14,19 @@ use volvox_protocol::api::{
 use volvox_protocol::definition::MetricTagValue;
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpSchedulingInfo, routing_info};
+use volvox_protocol::diego::Entry;
 use volvox_protocol::id::{CellId, ProcessGuid};
 use volvox_protocol::resolve;
 use volvox_protocol::schema::Schema;
 use volvox_protocol::validate::Valid;
 
 use super::Api;
+use super::encoding::{Encoding, append_json};
 use super::fields::{Fields, Only};
 use super::list::{self, Tag};
 use super::reply::{Body, Failure};
 use super::route::{self, Call, Route};
+use super::trace;
 use crate::bbs::command::{Command, Reply};
 use crate::bbs::state::{Process, Records};
 
@@ -183,7 +186,7 @@ fn desired() -> Vec<Route> {
 impl Api {
     /// Has the board do something that has no answer but that it is done.
     pub(super) async fn order(&self, command: Command) -> Result<LifecycleResponse, Failure> {
-        match self.bbs.ask(command).await? {
+        match self.bbs.ask_traced(command, trace::current()).await? {
             Reply::Done | Reply::ShouldStart(_) | Reply::KeepContainer(_) | Reply::Converged(_) => {
                 Ok(LifecycleResponse { error: None })
             }
@@ -193,7 +196,9 @@ impl Api {
 
 /// The keys that the reader asked for.
 pub(super) fn fields<T: Schema>(call: &Call) -> Result<Option<Fields>, Failure> {
-    call.query.get("fields").map(Fields::parse::<T>).transpose()
+    // A message has its fields, whatever is asked for.
+    let asked = call.query.get("fields").filter(|_| call.encoding == Encoding::Json);
+    asked.map(Fields::parse::<T>).transpose()
 }
 
 fn actual_lrps(call: &Call, lrps: Vec<Arc<ActualLrp>>) -> Result<Response<Body>, Failure> {
@@ -206,7 +211,7 @@ fn actual_lrps(call: &Call, lrps: Vec<Arc<ActualLrp>>) -> Result<Response<Body>,
     let encoding = call.encoding;
     let write: list::Write<Arc<ActualLrp>> = match fields {
         None => Box::new(move |lrp, text| encoding.append(text, &**lrp)),
-        Some(fields) => Box::new(move |lrp, text| encoding.append(text, &Only(&**lrp, &fields))),
+        Some(fields) => Box::new(move |lrp, text| append_json(text, &Only(&**lrp, &fields))),
     };
     list::respond(&call.headers, encoding, "actual_lrps", lrps, &tag, write)
 }
@@ -264,7 +269,7 @@ fn groups<'a>(
     let encoding = call.encoding;
     let write: list::Write<LrpGroup> = match fields {
         None => Box::new(move |group, text| encoding.append(text, group)),
-        Some(fields) => Box::new(move |group, text| encoding.append(text, &Only(group, &fields))),
+        Some(fields) => Box::new(move |group, text| append_json(text, &Only(group, &fields))),
     };
     list::respond(&call.headers, encoding, "actual_lrp_groups", found, &tag, write)
 }
@@ -297,7 +302,7 @@ pub(super) fn some_deployments(
 }
 
 /// A list of what some deployments look like.
-pub(super) fn deployments<T: serde::Serialize + Schema>(
+pub(super) fn deployments<T: serde::Serialize + Schema + Entry>(
     call: &Call,
     key: &'static str,
     found: Vec<Arc<LrpDeployment>>,
@@ -311,10 +316,8 @@ pub(super) fn deployments<T: serde::Serialize + Schema>(
     }
     let encoding = call.encoding;
     let write: list::Write<Arc<LrpDeployment>> = match fields {
-        None => Box::new(move |lrp, text| encoding.append(text, &show(lrp))),
-        Some(fields) => {
-            Box::new(move |lrp, text| encoding.append(text, &Only(&show(lrp), &fields)))
-        }
+        None => Box::new(move |lrp, text| encoding.append(text, show(lrp))),
+        Some(fields) => Box::new(move |lrp, text| append_json(text, &Only(&show(lrp), &fields))),
     };
     list::respond(&call.headers, encoding, key, found, &tag, write)
 }

@@ -6,6 +6,7 @@ use volvox_protocol::limits::JSON_BYTES;
 use volvox_protocol::schema::{Components, Schema as _};
 
 use super::Api;
+use super::access::Role;
 use super::operating::info;
 use super::route::{Answer, Route};
 
@@ -48,6 +49,8 @@ fn operation(components: &mut Components, route: &Route, verb: &str) -> Value {
         "tags": [route.path.split('/').nth(2).unwrap_or("operating")],
     });
     match route.role {
+        // Its bearers speak for one cell; an admin may too.
+        Some(Role::Cell) => operation["description"] = json!("Needs the role cell or admin."),
         Some(role) => operation["description"] = json!(format!("Needs the role {}.", role.name())),
         None => operation["security"] = json!([]),
     }

@@ -65,14 +65,14 @@ pub(super) fn routes() -> Vec<Route> {
         "OpenApi",
         "This document.",
         Answer::Json,
-        |api, call| async move { route::record(call.encoding, &openapi::document(&api)) },
+        |api, _| async move { route::json(&openapi::document(&api)) },
     ));
     let mut version = route::own(
         "/version",
         "Version",
         "Which release this is.",
         Answer::Record(<VersionResponse as volvox_protocol::schema::Schema>::schema),
-        |_, call| async move { route::record(call.encoding, &version()) },
+        |_, _| async move { route::json(&version()) },
     );
     version.role = Some(Role::Read);
     all.push(version);

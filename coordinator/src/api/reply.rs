@@ -93,6 +93,13 @@ impl Failure {
         failure
     }
 
+    /// The content type is not one that the route takes.
+    pub(crate) fn unspoken(given: &str, spoken: &str) -> Self {
+        let shown: String = given.chars().take(64).collect();
+        let message = format!("content type {shown:?}: {spoken} is wanted here");
+        Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+    }
+
     pub(crate) fn unauthorized(message: &str) -> Self {
         Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", message)
     }
@@ -126,8 +133,30 @@ impl Failure {
         failure
     }
 
+    /// Whether the same call may succeed in a moment.
+    fn is_passing(&self) -> bool {
+        matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS)
+    }
+
+    /// The answer that tells it to Diego's clients: 200 with the error in field 1. They do not try again
+    /// what was answered so; what is worth another try is a 503 with nothing in it, as it is of a BBS that
+    /// is not up yet.
+    fn respond_diego(&self, encoding: Encoding) -> Response<Body> {
+        if self.is_passing() {
+            let mut response = Response::new(full(Bytes::new()));
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            return response;
+        }
+        let mut response = Response::new(full(encoding.encode_error(&self.error)));
+        response.headers_mut().insert(CONTENT_TYPE, encoding.content_type());
+        response
+    }
+
     /// The answer that tells it.
     pub(crate) fn respond(&self, encoding: Encoding) -> Response<Body> {
+        if encoding == Encoding::Protobuf {
+            return self.respond_diego(encoding);
+        }
         let mut response = Response::new(full(encoding.encode_error(&self.error)));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();

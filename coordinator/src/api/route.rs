@@ -13,11 +13,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use volvox_protocol::api::LifecycleResponse;
+use volvox_protocol::diego::{Reply, Request};
 use volvox_protocol::schema::{Components, Schema};
 
 use super::Api;
 use super::access::{Caller, Role};
-use super::encoding::Encoding;
+use super::encoding::{self, Encoding};
 use super::query::Query;
 use super::reply::{Body, Failure, full};
 use crate::bbs::command::Command;
@@ -38,7 +39,7 @@ pub(crate) struct Call {
 
 impl Call {
     /// The request: the body, or for GET the query.
-    pub(crate) fn request<Q: DeserializeOwned + Schema>(&self) -> Result<Q, Failure> {
+    pub(crate) fn request<Q: DeserializeOwned + Schema + Request>(&self) -> Result<Q, Failure> {
         if self.method == Method::GET {
             self.query.request::<Q>()
         } else {
@@ -124,10 +125,17 @@ impl Route {
 /// The answer with one record.
 pub(crate) fn record(
     encoding: Encoding,
-    answer: &impl Serialize,
+    answer: impl Serialize + Reply,
 ) -> Result<Response<Body>, Failure> {
     let mut response = Response::new(full(encoding.encode(answer)?));
     response.headers_mut().insert(CONTENT_TYPE, encoding.content_type());
+    Ok(response)
+}
+
+/// The answer with something that is said in JSON only.
+pub(crate) fn json(answer: &impl Serialize) -> Result<Response<Body>, Failure> {
+    let mut response = Response::new(full(encoding::json(answer)?));
+    response.headers_mut().insert(CONTENT_TYPE, Encoding::Json.content_type());
     Ok(response)
 }
 
@@ -139,8 +147,8 @@ pub(crate) fn read<Q, A>(
     answer: impl Fn(&Api, Q) -> Result<A, Failure> + Send + Sync + 'static,
 ) -> Route
 where
-    Q: DeserializeOwned + Schema,
-    A: Serialize + Schema,
+    Q: DeserializeOwned + Schema + Request,
+    A: Serialize + Schema + Reply,
 {
     Route {
         path,
@@ -155,7 +163,7 @@ where
         statuses: &[400, 404],
         handle: Box::new(move |api, call| {
             let result =
-                call.request().and_then(|request| record(call.encoding, &answer(&api, request)?));
+                call.request().and_then(|request| record(call.encoding, answer(&api, request)?));
             Answering::new(std::future::ready(result))
         }),
     }
@@ -169,7 +177,7 @@ pub(crate) fn list<Q, A>(
     answer: impl Fn(&Api, &Call, Q) -> Result<Response<Body>, Failure> + Send + Sync + 'static,
 ) -> Route
 where
-    Q: DeserializeOwned + Schema + Send + 'static,
+    Q: DeserializeOwned + Schema + Request + Send + 'static,
     A: Schema,
 {
     let answer = Arc::new(answer);
@@ -212,8 +220,8 @@ pub(crate) fn change<Q, A, R>(
     answer: impl Fn(Arc<Api>, Q) -> R + Send + Sync + 'static,
 ) -> Route
 where
-    Q: DeserializeOwned + Schema + Send + 'static,
-    A: Serialize + Schema,
+    Q: DeserializeOwned + Schema + Request + Send + 'static,
+    A: Serialize + Schema + Reply,
     R: Future<Output = Result<A, Failure>> + Send + 'static,
 {
     Route {
@@ -235,7 +243,7 @@ where
             let subject = subject(&request);
             let answering = answer(api, request);
             let work =
-                async move { answering.await.and_then(|answer| record(call.encoding, &answer)) };
+                async move { answering.await.and_then(|answer| record(call.encoding, answer)) };
             Answering { subject, work: Box::pin(work) }
         }),
     }
@@ -249,8 +257,8 @@ pub(crate) fn ask<Q, A, R>(
     answer: impl Fn(Arc<Api>, Q) -> R + Send + Sync + 'static,
 ) -> Route
 where
-    Q: DeserializeOwned + Schema + Send + 'static,
-    A: Serialize + Schema,
+    Q: DeserializeOwned + Schema + Request + Send + 'static,
+    A: Serialize + Schema + Reply,
     R: Future<Output = Result<A, Failure>> + Send + 'static,
 {
     let changing = change::<Q, A, R>(path, name, about, |_| String::new(), answer);
@@ -266,7 +274,7 @@ pub(crate) fn order<Q>(
     command: fn(Q) -> Command,
 ) -> Route
 where
-    Q: DeserializeOwned + Schema + Send + 'static,
+    Q: DeserializeOwned + Schema + Request + Send + 'static,
 {
     change::<Q, LifecycleResponse, _>(path, name, about, subject, move |api, request| async move {
         api.order(command(request)).await

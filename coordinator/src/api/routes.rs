@@ -1,7 +1,10 @@
 //! All routes.
 
 use super::route::Route;
-use super::{cells, deployments, domains, events, exec, logs, lrps, members, operating, tasks};
+use super::{
+    cells, certificates, deployments, domains, events, exec, logs, lrps, members, operating, rep,
+    tasks,
+};
 
 /// The table. Paths are distinct.
 pub(crate) fn table() -> Vec<Route> {
@@ -11,10 +14,12 @@ pub(crate) fn table() -> Vec<Route> {
         lrps::routes(),
         deployments::routes(),
         tasks::routes(),
+        rep::routes(),
         logs::routes(),
         exec::routes(),
         events::routes(),
         members::routes(),
+        certificates::routes(),
         operating::routes(),
     ]
     .into_iter()

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderName, HeaderValue};
-use hyper::{Request, Response, StatusCode};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONNECTION, HeaderMap, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
+use tracing::Instrument as _;
 use volvox_protocol::limits::JSON_BYTES;
 
 use super::Api;
@@ -18,11 +20,10 @@ use super::audit::Line;
 use super::encoding::Encoding;
 use super::query::Query;
 use super::reply::{Body, Failure};
-use super::route::{Answering, Call, Outcome, Route};
+use super::route::{Answer, Answering, Call, Outcome, Route};
 use super::state::now;
-
-/// The caller's own number for a call, as Diego's clients send it.
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-vcap-request-id");
+use super::tls::Issued;
+use super::{diego, trace};
 
 /// Bytes of a body that is too large which are let pass by, so that its sender hears why.
 const DISCARDED: usize = 16 << 20;
@@ -39,6 +40,8 @@ pub struct Peer {
     pub ip: IpAddr,
     /// The names in its client certificate.
     pub certificate: Vec<String>,
+    /// Whom we gave its client certificate to, and what for, if it is one of ours.
+    pub issued: Option<Issued>,
     /// Who runs it, when it came by a socket of this machine: who owns the coordinator or is root
     /// needs no token.
     pub owner: Option<u32>,
@@ -59,14 +62,14 @@ impl Api {
         };
         let (outcome, caller, encoding) = self.pass(peer, route, request, welcome).await;
         let known = caller.is_some();
-        let mut response = match outcome {
-            Ok(response) => response,
-            Err(failure) => failure.respond(encoding),
+        let (status, mut response) = match outcome {
+            Ok(response) => (response.status(), response),
+            Err(failure) => (failure.status, diego::told(route.name, &failure, encoding)),
         };
         if !known && route.role.is_some() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        self.metrics.count(route.name, response.status(), begun.elapsed());
+        self.metrics.count(route.name, status, begun.elapsed());
         response
     }
 
@@ -77,12 +80,16 @@ impl Api {
         request: Request<Incoming>,
         welcome: impl Fn(),
     ) -> (Outcome, Option<Caller>, Encoding) {
-        let (mut head, body) = request.into_parts();
+        let (mut head, mut body) = request.into_parts();
         let upgrade = head.extensions.remove();
-        let refused = |failure: Failure, caller| (Err(failure), caller, Encoding::Json);
         if !route.takes(&head.method) {
-            return refused(Failure::wrong_method(route.verbs), None);
+            return (Err(Failure::wrong_method(route.verbs)), None, Encoding::Json);
         }
+        let (encoding, misspoken) = match spoken(peer, route, &head) {
+            Ok(encoding) => (encoding, None),
+            Err(failure) => (Encoding::Json, Some(failure)),
+        };
+        let refused = |failure: Failure, caller| (Err(failure), caller, encoding);
         let caller = match self.caller(peer, &head.headers) {
             Ok(caller) => caller,
             Err(failure) if route.role.is_some() => return refused(failure, None),
@@ -92,12 +99,15 @@ impl Api {
             welcome();
         }
         if let Err(failure) = self.admit(route.role, caller.as_ref()) {
+            if caller.is_some() {
+                // Who is known may go on with its connection, which an unread body would end.
+                discard(&mut body).await;
+            }
             return refused(failure, caller);
         }
-        let encoding = match Encoding::of(&head.headers) {
-            Ok(encoding) => encoding,
-            Err(failure) => return refused(failure, caller),
-        };
+        if let Some(failure) = misspoken {
+            return refused(failure, caller);
+        }
         let query = match Query::parse(head.uri.query()) {
             Ok(query) => query,
             Err(failure) => return refused(failure, caller),
@@ -108,7 +118,7 @@ impl Api {
             Ok(read) => (read.bytes, read.held),
             Err(failure) => return refused(failure, caller),
         };
-        let request_id = request_id(&head.headers);
+        let trace = trace::of(&head.headers);
         let call = Call {
             caller: caller.clone(),
             method: head.method,
@@ -120,7 +130,10 @@ impl Api {
         };
         let Answering { subject, work } = (route.handle)(Arc::clone(self), call);
         let noted = caller.as_ref().filter(|_| route.changes);
+        let request_id = trace.as_deref().unwrap_or_default();
         let line = noted.map(|caller| line(peer, caller, route.name, subject, request_id));
+        let span = tracing::info_span!("call", route = route.name, request_id);
+        let work = trace::scope(trace, work).instrument(span);
         let (audit, time) = (self.audit.clone(), self.limits.call_time);
         let handling = async move {
             let outcome = tokio::time::timeout(time, work).await.unwrap_or_else(|_| {
@@ -164,6 +177,10 @@ impl Api {
             let name = format!("socket:{owner}");
             return Ok(Some(Caller { name: name.into(), role: Role::Admin, token: None }));
         }
+        if let Some(issued) = &peer.issued {
+            let name = format!("certificate:{}", issued.name).into();
+            return Ok(Some(Caller { name, role: issued.role, token: None }));
+        }
         if peer.certificate.is_empty() {
             return Ok(None);
         }
@@ -182,7 +199,7 @@ impl Api {
             let how = "show a token: Authorization: Bearer TOKEN (volvox-coordinator token create)";
             return Err(Failure::unauthorized(how));
         };
-        if caller.role < needed {
+        if !caller.role.may(needed) {
             let (has, needs) = (caller.role.name(), needed.name());
             return Err(Failure::forbidden(format!("this needs the role {needs}, yours is {has}")));
         }
@@ -266,7 +283,7 @@ fn line(
     caller: &Caller,
     route: &'static str,
     subject: String,
-    request_id: String,
+    request_id: &str,
 ) -> Line {
     Line {
         time: now(),
@@ -276,7 +293,7 @@ fn line(
         route,
         subject,
         status: 0,
-        request_id,
+        request_id: request_id.to_owned(),
         error: String::new(),
     }
 }
@@ -293,11 +310,25 @@ impl Line {
     }
 }
 
-/// The caller's own number for the call, if it is one that can be written down.
-fn request_id(headers: &HeaderMap) -> String {
-    let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let fits = given.len() <= 64 && given.bytes().all(|byte| byte.is_ascii_graphic());
-    if fits { given.to_owned() } else { String::new() }
+/// How a request is written. Diego's clients need not say: who shows a certificate, calls a route of the
+/// BBS the way the BBS has it, and asks for nothing else, speaks protobuf.
+fn spoken(peer: &Peer, route: &Route, head: &Parts) -> Result<Encoding, Failure> {
+    let as_bbs = head.method == Method::POST || matches!(route.answer, Answer::Events);
+    let wants_json = head.headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    let wants_json = wants_json.is_some_and(|kinds| kinds.contains("json"));
+    // Diego's clients know no tokens.
+    let wants_json = wants_json || head.headers.contains_key(AUTHORIZATION);
+    let is_bbs = diego::is_spoken(route.path);
+    let unsaid = if is_bbs && as_bbs && !wants_json && !peer.certificate.is_empty() {
+        Encoding::Protobuf
+    } else {
+        Encoding::Json
+    };
+    let encoding = Encoding::of(&head.headers, unsaid)?;
+    if encoding == Encoding::Protobuf && !is_bbs {
+        return Err(Failure::unspoken("application/x-protobuf", "application/json"));
+    }
+    Ok(encoding)
 }
 
 /// What the status says of a call, for metrics.

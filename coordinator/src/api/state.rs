@@ -1,6 +1,7 @@
 //! What the handlers share.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
@@ -39,6 +40,8 @@ pub struct Parts {
     pub cells: Option<Cells>,
     /// Who lets machines in; none: this coordinator does not.
     pub authority: Option<Arc<Mutex<Authority>>>,
+    /// The data folder: the authority of client certificates is in it.
+    pub data_dir: PathBuf,
 }
 
 /// The API: what every handler may use.
@@ -51,6 +54,7 @@ pub struct Api {
     pub(crate) callbacks: Callbacks,
     pub(crate) cells: Option<Cells>,
     pub(crate) authority: Option<Arc<Mutex<Authority>>>,
+    pub(crate) data_dir: PathBuf,
     pub(crate) quota: Quota,
     pub(crate) metrics: Metrics,
     pub(crate) routes: BTreeMap<&'static str, Route>,
@@ -80,6 +84,7 @@ impl Api {
             callbacks: parts.callbacks,
             cells: parts.cells,
             authority: parts.authority,
+            data_dir: parts.data_dir,
             quota: Quota::new(limits.requests_per_second),
             metrics: Metrics::new(routes.values().map(|route| route.name)),
             routes,

@@ -10,6 +10,7 @@ use volvox_protocol::id::CellId;
 use volvox_protocol::task::Task;
 use volvox_protocol::validate::Valid;
 
+use super::encoding::append_json;
 use super::fields::Only;
 use super::list::{self, Tag};
 use super::lrps::fields;
@@ -90,7 +91,7 @@ fn whole_list(path: &'static str, name: &'static str, form: fn(&Arc<Task>) -> Ar
             let write: list::Write<Arc<Task>> = match fields {
                 None => Box::new(move |task, text| encoding.append(text, &*form(task))),
                 Some(fields) => {
-                    Box::new(move |task, text| encoding.append(text, &Only(&*form(task), &fields)))
+                    Box::new(move |task, text| append_json(text, &Only(&*form(task), &fields)))
                 }
             };
             list::respond(&call.headers, encoding, "tasks", found, &tag, write)
@@ -121,7 +122,8 @@ fn one(path: &'static str, name: &'static str, form: fn(&Arc<Task>) -> Arc<Task>
     })
 }
 
-fn downgraded(task: &Arc<Task>) -> Arc<Task> {
+/// The task without layers, for readers that do not know them.
+pub(super) fn downgraded(task: &Arc<Task>) -> Arc<Task> {
     if task.definition.image_layers.is_empty() {
         return Arc::clone(task);
     }

@@ -1,5 +1,13 @@
-//! TLS of the API: the operator's certificate, or one of our own; and the names in client certificates.
+//! TLS of the API: the operator's certificate, or one of our own; and who shows which client certificate.
+//!
+//! The API has an authority of its own, made once. It signs the server's certificate unless the operator
+//! brings one, and client certificates, whose role stands in them ([`issue`]). Roles of certificates that
+//! others have signed are in the configuration.
 
+mod issue;
+mod key;
+
+use std::fs::File;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,13 +16,18 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
 };
+use rustls::pki_types::UnixTime;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use volvox_mesh::tls::durable;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
+
+pub use issue::{IssueError, Issued, Order, Signed, Terms, Written, issue, issue_for};
+pub use key::KeyError;
 
 /// The folder of what we make ourselves, in the data folder.
 pub const FOLDER: &str = "api";
@@ -63,38 +76,59 @@ pub enum TlsError {
     Clients(String),
 }
 
-/// What rustls needs to answer. With `client_ca`, callers may show a certificate of these authorities.
+/// What is needed to answer, and to know whom our own certificates were given to.
+#[derive(Debug)]
+pub struct Tls {
+    pub(super) config: Arc<ServerConfig>,
+    own: Arc<dyn ClientCertVerifier>,
+}
+
+impl Tls {
+    /// Whom we gave this certificate to. TLS has accepted it, but perhaps as another authority's.
+    pub(super) fn issued(&self, shown: &[CertificateDer<'_>]) -> Option<Issued> {
+        let (first, others) = shown.split_first()?;
+        self.own.verify_client_cert(first, others, UnixTime::now()).ok()?;
+        issue::read(first)
+    }
+}
+
+/// What rustls needs to answer. Callers may show a certificate of our own authority, and with `client_ca`
+/// of these.
 pub fn config(
     data_dir: &Path,
     certificate: &Certificate,
     client_ca: Option<&Path>,
-) -> Result<Arc<ServerConfig>, TlsError> {
+) -> Result<Arc<Tls>, TlsError> {
+    let folder = data_dir.join(FOLDER);
+    authority_files(&folder)?;
     let (chain, key) = match certificate {
         Certificate::Files { chain, key } => (chain.clone(), key.clone()),
-        Certificate::Own { names } => own(&data_dir.join(FOLDER), names)?,
+        Certificate::Own { names } => own(&folder, names)?,
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?;
-    let builder = match client_ca {
-        None => builder.with_no_client_auth(),
-        Some(path) => {
-            let mut roots = RootCertStore::empty();
+    let verifier = |paths: &[&Path]| -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+        let mut roots = RootCertStore::empty();
+        for path in paths {
             for root in certificates(path)? {
                 roots.add(root)?;
             }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                .allow_unauthenticated()
-                .build()
-                .map_err(|error| TlsError::Clients(error.to_string()))?;
-            builder.with_client_cert_verifier(verifier)
         }
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| TlsError::Clients(error.to_string()))
     };
+    let ours = folder.join(CA);
+    let all: Vec<&Path> = client_ca.into_iter().chain([ours.as_path()]).collect();
+    let builder = builder.with_client_cert_verifier(verifier(&all)?);
+    let own = verifier(&[&ours])?;
     let private = PrivateKeyDer::from_pem_slice(&read(&key)?)
         .map_err(|error| TlsError::Content { path: key, what: error.to_string() })?;
     let mut config = builder.with_single_cert(certificates(&chain)?, private)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    Ok(Arc::new(Tls { config: Arc::new(config), own }))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
@@ -110,34 +144,65 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     if all.is_empty() { Err(bad("there is no certificate in it".into())) } else { Ok(all) }
 }
 
-/// Makes an authority for the API once, and a certificate of it at each start: the names may have
-/// changed, and none of them has to be renewed while we run.
-fn own(folder: &Path, names: &[String]) -> Result<(PathBuf, PathBuf), TlsError> {
+/// The files of the API's authority: its certificate and its key, made if there are none.
+fn authority_files(folder: &Path) -> Result<(PathBuf, PathBuf), TlsError> {
     durable::private_folder(folder)?;
     let (ca_path, ca_key_path) = (folder.join(CA), folder.join("ca.key"));
-    let bad = |path: &Path, what: String| TlsError::Content { path: path.to_owned(), what };
-    if durable::read(&ca_path, 1 << 16)?.is_none() {
+    let missing = || Ok::<_, durable::FileError>(durable::read(&ca_path, 1 << 16)?.is_none());
+    if missing()? {
+        // One maker at a time, also of several processes: two would leave the key of one and the
+        // certificate of the other.
+        let _turn = turn(&folder.join("lock"))?;
+        if !missing()? {
+            return Ok((ca_path, ca_key_path));
+        }
         let key = KeyPair::generate()?;
         let certificate = authority().self_signed(&key)?;
         // The key first: a certificate without its key would be taken for finished.
         durable::replace(&ca_key_path, key.serialize_pem().as_bytes())?;
         durable::replace(&ca_path, certificate.pem().as_bytes())?;
     }
+    Ok((ca_path, ca_key_path))
+}
+
+fn turn(path: &Path) -> Result<File, durable::FileError> {
+    let failed = |source| durable::FileError { verb: "lock", path: path.to_owned(), source };
+    let file = File::options().create(true).truncate(false).write(true).open(path);
+    let file = file.map_err(failed)?;
+    file.lock().map_err(failed)?;
+    Ok(file)
+}
+
+/// The authority as it signs, and its certificate as PEM.
+fn issuer(folder: &Path) -> Result<(Issuer<'static, KeyPair>, String), TlsError> {
+    let (ca_path, ca_key_path) = authority_files(folder)?;
+    let bad = |path: &Path, what: String| TlsError::Content { path: path.to_owned(), what };
     let text = |path: &Path| -> Result<String, TlsError> {
         String::from_utf8(read(path)?).map_err(|error| bad(path, error.to_string()))
     };
-    let ca_text = text(&ca_path)?;
     let issuer = Issuer::new(authority(), KeyPair::from_pem(&text(&ca_key_path)?)?);
+    Ok((issuer, text(&ca_path)?))
+}
+
+/// The name or address of a server, as certificates have it.
+fn host(name: &str) -> Result<SanType, TlsError> {
+    Ok(match name.parse::<IpAddr>() {
+        Ok(address) => SanType::IpAddress(address),
+        Err(_) => SanType::DnsName(name.try_into()?),
+    })
+}
+
+/// Makes a certificate of the API's authority at each start: the names may have changed, and none of them
+/// has to be renewed while we run.
+fn own(folder: &Path, names: &[String]) -> Result<(PathBuf, PathBuf), TlsError> {
+    let (issuer, ca_text) = issuer(folder)?;
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, "volvox-coordinator");
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;
     params.not_after = rcgen::date_time_ymd(2099, 1, 1);
     for name in names {
-        params.subject_alt_names.push(match name.parse::<IpAddr>() {
-            Ok(address) => SanType::IpAddress(address),
-            Err(_) => SanType::DnsName(name.as_str().try_into()?),
-        });
+        params.subject_alt_names.push(host(name)?);
     }
     let key = KeyPair::generate()?;
     let certificate = params.signed_by(&key, &issuer)?;

@@ -188,7 +188,7 @@ fn hear(rounds: &mut Rounds, now: Timestamp, board: &View, input: Input) {
         Input::Request(lrps, tasks) => lost = rounds.request(lrps, tasks),
         Input::Info(info) => rounds.cell_info(info),
         Input::Load(load) => rounds.cell_load(load),
-        Input::Gone(cell) => rounds.cell_gone(&cell),
+        Input::Gone(cell) => lost = rounds.cell_gone(&cell),
         Input::Reborn(cell) => rounds.cell_reborn(&cell),
         Input::Answered(cell, number, refused) => {
             lost = rounds.answered(now, &cell, number, &refused);

@@ -4,7 +4,8 @@
 //! most one numbered batch. It waits for nobody: a cell's capacity is what its last load says minus
 //! the batches that the load does not reflect yet. Work that a cell refuses, and work that found no
 //! place, is carried into the next round, which is due as soon as there is something new to know.
-//! A batch to which nobody answers is left to convergence: the cell may have it.
+//! A batch to which nobody answers is left to convergence: the cell may have it. If that cell then
+//! turns out to be gone, what it had and nobody saw is carried into the next round too.
 //!
 //! Work is *fresh* when nobody has looked for a cell since it was asked for or refused, and *parked*
 //! when none was found. A round is about both, but much parked work is not looked at again for
@@ -212,12 +213,15 @@ impl Rounds {
         Some(self.cells.entry(cell.clone()).or_default())
     }
 
-    /// A cell has left. What was sent to it is convergence's business.
-    pub fn cell_gone(&mut self, cell: &CellId) {
-        if self.cells.remove(cell).is_some() {
-            // Its starts no longer count against the limit, and zones may be others.
-            self.hope = Hope::Some;
-        }
+    /// A cell has left. What was sent to it and has not been seen there is carried into the next
+    /// round, as far as the board still wants it: a fleet that loses many cells at once sends much to
+    /// some of which it has not heard yet that they are lost. Gives back how many pieces could not be
+    /// kept because too many wait.
+    pub fn cell_gone(&mut self, cell: &CellId) -> usize {
+        let Some(heard) = self.cells.remove(cell) else { return 0 };
+        // Its starts no longer count against the limit, and zones may be others.
+        self.hope = Hope::Some;
+        heard.left_behind().map(|batch| self.take_back(batch.lrps, batch.tasks)).sum()
     }
 
     /// A cell was restarted: it counts its versions and batches from the beginning.
@@ -242,8 +246,13 @@ impl Rounds {
         let after = heard.cell();
         self.compare(before.as_ref(), after.as_ref());
         self.schedule(cell);
+        self.take_back(back.lrps, back.tasks)
+    }
+
+    /// Work that was sent wants other cells. Gives back how many pieces could not be kept.
+    fn take_back(&mut self, lrps: Vec<LrpStart>, tasks: Vec<TaskStart>) -> usize {
         let mut lost = 0;
-        for mut start in back.lrps {
+        for mut start in lrps {
             // What was asked for since then is newer than what was sent.
             let of = (&start.process_guid, &start.definition_id);
             let newer = self.fresh.requirements(of.0, of.1);
@@ -253,7 +262,7 @@ impl Rounds {
             self.parked.remove_lrp(&start);
             lost += self.fresh.add_lrp_up_to(MOST_WORK - self.parked.len(), start);
         }
-        for task in back.tasks {
+        for task in tasks {
             if !self.parked.has_task(&task.task_guid) && !self.fresh.has_task(&task.task_guid) {
                 // To the BBS each word about a task is a try. Of this one it hears when it asks again.
                 self.told.insert(Name::Task(task.task_guid.clone()), Arc::from("refused"));
@@ -264,8 +273,8 @@ impl Rounds {
     }
 
     /// Nobody answered to a batch, and nobody will. By now the cell's load would reflect it, had
-    /// it been admitted: the room is free again, the work is convergence's. For a while the cell
-    /// gets no more.
+    /// it been admitted: the room is free again, the work is convergence's, or the next round's if
+    /// the cell goes. For a while the cell gets no more.
     pub fn unanswered(&mut self, now: Timestamp, cell: &CellId, number: u64) {
         let Some(heard) = self.cells.get_mut(cell) else { return };
         if heard.unanswered(now, number) {

@@ -197,6 +197,16 @@ pub enum Heard {
 }
 
 impl Change {
+    /// Whether it is stored.
+    pub fn is_kept(&self) -> bool {
+        match self {
+            Change::Domain(..) | Change::Deployment(..) | Change::Actual(..) | Change::Task(..) => {
+                true
+            }
+            Change::Presence(..) | Change::Settled(..) | Change::Asked(..) => false,
+        }
+    }
+
     /// The step back.
     #[must_use]
     pub fn inverse(self) -> Self {

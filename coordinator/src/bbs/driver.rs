@@ -1,9 +1,5 @@
-//! The single writer: queue → logic → store → view → events and effects → replies.
-//!
-//! One thread owns the board and the database. It takes whatever has queued up, applies it
-//! command by command, commits all changes in one transaction, and only then shows, tells and
-//! answers. When a commit fails, none of the batch has happened: the board steps back, every
-//! caller of the batch is told, and the next batch is tried as if nothing had been.
+//! The single writer at work: a thread that takes whatever has queued up, has the [`Writer`] carry it
+//! out, and answers.
 
 #[cfg(test)]
 mod tests;
@@ -13,29 +9,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use tokio::sync::oneshot;
-use tracing::{error, info, warn};
-use volvox_protocol::event::Event;
+use tracing::{error, info};
 use volvox_protocol::request::Rejection;
 use volvox_protocol::time::Timestamp;
 
-use super::command::{Change, Command, Effect, Reply};
-use super::logic::Board;
+use super::command::{Command, Reply};
 use super::settings::Settings;
 use super::store::{DATABASE, LoadReport, Store, StoreError, backup};
 use super::view::View;
+use super::writer::{Job, Writer};
+
+pub use super::writer::{Converge, Outlet, Traces};
 
 /// Commands that may wait. More are refused: a caller that hears "busy" can tell its own caller.
 const QUEUE: usize = 8_192;
 /// Commands in one transaction. More only make the first of them wait longer.
 const BATCH: usize = 1_024;
-/// Changes after which a transaction takes no further command: one may bring a hundred thousand.
-const CHANGES: usize = 20_000;
-/// How long the writer leaves its own work alone when the disk does not take it; doubled each time.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Why a call to the board did not succeed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -54,61 +46,25 @@ pub enum CallError {
     Closed,
 }
 
-/// Where events and effects go after their commit. Called by the writer: it must not wait.
-pub trait Outlet: Send + 'static {
-    /// Subscribers are to be told what this commit brought, in this order; perhaps nothing.
-    fn tell(&mut self, commit: u64, events: Vec<Event>);
-    /// The outside is asked to do this, in this order.
-    fn ask(&mut self, effects: Vec<Effect>);
-    /// The board was read again after the disk had failed, which counts as this commit: events may be
-    /// missing. Subscribers have to list anew.
-    fn resync(&mut self, _commit: u64) {}
-}
-
-/// For those who want to hear nothing.
-impl Outlet for () {
-    fn tell(&mut self, _: u64, _: Vec<Event>) {}
-    fn ask(&mut self, _: Vec<Effect>) {}
-}
-
-/// Who makes convergence run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Converge {
-    /// The writer: what is due when it is due, and everything at this interval.
-    Itself(Duration),
-    /// Whoever sends the commands.
-    WhenTold,
-}
-
-impl Default for Converge {
-    fn default() -> Self {
-        Converge::Itself(Duration::from_secs(300))
-    }
-}
-
 /// A board at work. Clones are handles on the same one; it closes when the last is dropped.
 #[derive(Debug, Clone)]
 pub struct Bbs {
-    queue: SyncSender<Job>,
+    queue: SyncSender<Job<Answer>>,
     view: View,
     database: PathBuf,
     report: Arc<LoadReport>,
     // Declared after the queue: dropping the last handle closes the queue, then waits here until
     // the writer has finished what was in it.
-    _writer: Arc<Writer>,
+    _writer: Arc<Thread>,
 }
 
-#[derive(Debug)]
-struct Job {
-    command: Command,
-    reply: Answer,
-}
+type Answer = oneshot::Sender<Result<Reply, CallError>>;
 
 /// Joins the writer's thread when dropped.
 #[derive(Debug)]
-struct Writer(Option<JoinHandle<()>>);
+struct Thread(Option<JoinHandle<()>>);
 
-impl Drop for Writer {
+impl Drop for Thread {
     fn drop(&mut self) {
         if let Some(thread) = self.0.take()
             && thread.thread().id() != std::thread::current().id()
@@ -132,16 +88,8 @@ impl Bbs {
         let (board, report) = store.load(settings, clock.now())?;
         let view = View::new(board.records().clone());
         let (queue, jobs) = sync_channel(QUEUE);
-        let writer = Loop {
-            board,
-            store,
-            view: view.clone(),
-            outlet: Box::new(outlet),
-            clock,
-            converge,
-            next_full_pass: None,
-            trouble: None,
-        };
+        let writer = Writer::new(board, store, view.clone(), converge);
+        let writer = Loop { writer, outlet: Box::new(outlet), clock };
         let thread = std::thread::Builder::new()
             .name("board".to_owned())
             .spawn(move || run_or_abort(writer, &jobs))
@@ -155,7 +103,7 @@ impl Bbs {
             view,
             database: folder.join(DATABASE),
             report: Arc::new(report),
-            _writer: Arc::new(Writer(Some(thread))),
+            _writer: Arc::new(Thread(Some(thread))),
         })
     }
 
@@ -164,8 +112,16 @@ impl Bbs {
         &self,
         command: Command,
     ) -> Result<oneshot::Receiver<Result<Reply, CallError>>, CallError> {
-        let (reply, answer) = oneshot::channel();
-        match self.queue.try_send(Job { command, reply }) {
+        self.send_traced(command, None)
+    }
+
+    fn send_traced(
+        &self,
+        command: Command,
+        trace: Option<Arc<str>>,
+    ) -> Result<oneshot::Receiver<Result<Reply, CallError>>, CallError> {
+        let (who, answer) = oneshot::channel();
+        match self.queue.try_send(Job { command, trace, who }) {
             Ok(()) => Ok(answer),
             Err(TrySendError::Full(_)) => Err(CallError::Busy),
             Err(TrySendError::Disconnected(_)) => Err(CallError::Closed),
@@ -180,6 +136,15 @@ impl Bbs {
     /// Has a command carried out and waits for the answer, in a task.
     pub async fn ask(&self, command: Command) -> Result<Reply, CallError> {
         self.send(command)?.await.unwrap_or(Err(CallError::Closed))
+    }
+
+    /// As [`Bbs::ask`], for a caller that has a number of its own for the call.
+    pub async fn ask_traced(
+        &self,
+        command: Command,
+        trace: Option<Arc<str>>,
+    ) -> Result<Reply, CallError> {
+        self.send_traced(command, trace)?.await.unwrap_or(Err(CallError::Closed))
     }
 
     /// What readers read.
@@ -199,28 +164,9 @@ impl Bbs {
     }
 }
 
-/// The writer's thread.
-struct Loop {
-    board: Board,
-    store: Store,
-    view: View,
-    outlet: Box<dyn Outlet>,
-    clock: Clock,
-    converge: Converge,
-    next_full_pass: Option<Timestamp>,
-    trouble: Option<Trouble>,
-}
-
-/// The disk did not take what the writer wanted to do by itself.
-#[derive(Debug, Clone, Copy)]
-struct Trouble {
-    until: Timestamp,
-    pause: Duration,
-}
-
 /// A writer that has panicked may hold half a thought. Nothing on the disk is lost by ending the
 /// process here, and a new one starts from what is on the disk.
-fn run_or_abort(writer: Loop, jobs: &Receiver<Job>) {
+fn run_or_abort(writer: Loop, jobs: &Receiver<Job<Answer>>) {
     let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run(jobs)));
     if ran.is_err() {
         error!("the board's writer has panicked: the process ends, and may be started again");
@@ -228,26 +174,23 @@ fn run_or_abort(writer: Loop, jobs: &Receiver<Job>) {
     }
 }
 
-type Answer = oneshot::Sender<Result<Reply, CallError>>;
-
-/// What came of some commands, until it is committed.
-#[derive(Default)]
-struct Done {
-    changes: Vec<Change>,
-    events: Vec<Event>,
-    effects: Vec<Effect>,
-    answers: Vec<(Option<Answer>, Result<Reply, CallError>)>,
+/// The writer's thread.
+struct Loop {
+    writer: Writer<Store>,
+    outlet: Box<dyn Outlet>,
+    clock: Clock,
 }
 
 impl Loop {
-    fn run(mut self, jobs: &Receiver<Job>) {
+    fn run(mut self, jobs: &Receiver<Job<Answer>>) {
         loop {
-            let first = match jobs.recv_timeout(self.patience()) {
+            let now = self.clock.now();
+            let first = match jobs.recv_timeout(self.writer.patience(now)) {
                 Ok(job) => Some(job),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => break,
             };
-            let mut batch: VecDeque<Job> =
+            let mut batch: VecDeque<Job<Answer>> =
                 first.into_iter().chain(jobs.try_iter()).take(BATCH).collect();
             self.step(&mut batch);
             while !batch.is_empty() {
@@ -257,136 +200,14 @@ impl Loop {
         info!("the board is closed");
     }
 
-    /// How long there is nothing to do of our own accord.
-    fn patience(&mut self) -> Duration {
-        const AT_MOST: Duration = Duration::from_secs(60);
-        let Converge::Itself(interval) = self.converge else { return AT_MOST };
+    fn step(&mut self, batch: &mut VecDeque<Job<Answer>>) {
         let now = self.clock.now();
-        let full_pass = *self.next_full_pass.get_or_insert(now + interval);
-        let due = self.board.next_deadline().map_or(full_pass, |due| due.min(full_pass));
-        let due = self.trouble.map_or(due, |trouble| due.max(trouble.until));
-        due.since(now).min(AT_MOST)
-    }
-
-    /// What is due of our own accord.
-    fn own_command(&mut self, now: Timestamp) -> Option<Command> {
-        let Converge::Itself(interval) = self.converge else { return None };
-        if self.trouble.is_some_and(|trouble| trouble.until > now) {
-            return None;
-        }
-        if self.next_full_pass.is_some_and(|at| at <= now) {
-            self.next_full_pass = Some(now + interval);
-            return Some(Command::ConvergeAll);
-        }
-        self.board.next_deadline().filter(|at| *at <= now).map(|_| Command::ConvergeDue)
-    }
-
-    /// One transaction's worth of the batch: all of it or nothing of it.
-    fn step(&mut self, batch: &mut VecDeque<Job>) {
-        let now = self.clock.now();
-        if !self.store.is_usable()
-            && let Err(error) = self.recover(now)
-        {
-            self.failed(now, &error);
-            let error = Arc::new(error);
-            for job in batch.drain(..) {
-                let _ = job.reply.send(Err(CallError::Store(Arc::clone(&error))));
-            }
-            return;
-        }
-        let mut done = Done::default();
-        if let Some(command) = self.own_command(now) {
-            self.apply(now, command, None, &mut done);
-        }
-        while done.changes.len() <= CHANGES
-            && let Some(job) = batch.pop_front()
-        {
-            self.apply(now, job.command, Some(job.reply), &mut done);
-        }
-        self.commit(now, done);
-    }
-
-    fn apply(&mut self, now: Timestamp, command: Command, reply: Option<Answer>, done: &mut Done) {
-        let result = match self.board.apply(now, self.clock.random(), command) {
-            Ok(outcome) => {
-                done.changes.extend(outcome.changes);
-                done.events.extend(outcome.events);
-                done.effects.extend(outcome.effects);
-                if let Reply::Converged(found) = &outcome.reply
-                    && found.healed > 0
-                {
-                    warn!(healed = found.healed, "the agenda did not agree with the records");
-                }
-                Ok(outcome.reply)
-            }
-            Err(rejection) => Err(CallError::Rejected(rejection)),
-        };
-        done.answers.push((reply, result));
-    }
-
-    /// Makes it last, then shows, tells and asks; or takes it back. Then answers.
-    fn commit(&mut self, now: Timestamp, mut done: Done) {
-        match self.store.commit(&done.changes) {
-            Ok(()) => {
-                if self.trouble.take().is_some() {
-                    warn!("the disk takes changes again");
-                }
-                if !done.changes.is_empty() || !done.events.is_empty() {
-                    let commit = self.view.publish(&done.changes);
-                    self.outlet.tell(commit, done.events);
-                }
-                if !done.effects.is_empty() {
-                    self.outlet.ask(done.effects);
-                }
-            }
-            Err(error) => {
-                self.failed(now, &error);
-                self.board.take_back(now, done.changes.into_iter());
-                let error = Arc::new(error);
-                // What was refused was refused whatever became of the rest.
-                for (_, result) in &mut done.answers {
-                    if result.is_ok() {
-                        *result = Err(CallError::Store(Arc::clone(&error)));
-                    }
-                }
-            }
-        }
-        for (reply, result) in done.answers {
+        let mut random = || self.clock.random();
+        let answers = self.writer.step(now, &mut random, batch, &mut *self.outlet);
+        for (reply, result) in answers {
             // A caller that no longer waits is no reason to stop.
-            if let Some(reply) = reply {
-                let _ = reply.send(result);
-            }
+            let _ = reply.send(result);
         }
-    }
-
-    /// Notes that the disk did not do its part, and leaves our own work alone for a while. Said
-    /// once: the log is likely to be on the same disk.
-    fn failed(&mut self, now: Timestamp, error: &StoreError) {
-        let pause = match self.trouble {
-            None => {
-                error!(%error, "a batch was not saved; saying so once until the disk takes changes");
-                FIRST_PAUSE
-            }
-            Some(trouble) => (trouble.pause * 2).min(LONGEST_PAUSE),
-        };
-        let waiting = self.trouble.is_some_and(|trouble| trouble.until > now);
-        if !waiting {
-            self.trouble = Some(Trouble { until: now + pause, pause });
-        }
-    }
-
-    /// Opens the database again and reads everything back: what the connection last did is not
-    /// known.
-    fn recover(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        self.store.reopen()?;
-        let settings = self.board.settings().clone();
-        let (mut board, _) = self.store.load(settings, now)?;
-        std::mem::swap(&mut self.board, &mut board);
-        self.board.listen_on(now, board);
-        let commit = self.view.replace(self.board.records().clone());
-        self.outlet.resync(commit);
-        warn!("the database was opened again");
-        Ok(())
     }
 }
 

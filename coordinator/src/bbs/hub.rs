@@ -16,8 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::sync::watch;
 use volvox_protocol::deployment::LrpDeployment;
+use volvox_protocol::desired_lrp::DesiredLrp;
+use volvox_protocol::diego;
 use volvox_protocol::event::Event;
 use volvox_protocol::task::Task;
+
+use super::driver::Traces;
 
 /// What the hub remembers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +48,11 @@ pub struct Entry {
     pub commit: u64,
     /// The event.
     pub event: Event,
+    /// What the caller called the call that caused it, if it said so.
+    pub trace: Option<Arc<str>>,
     bytes: usize,
     frame: OnceLock<Bytes>,
+    diego: OnceLock<Bytes>,
 }
 
 /// Which event, of which life of the hub.
@@ -142,14 +149,24 @@ impl Hub {
 
     /// Takes in what a commit brought. Does not wait for any subscriber.
     pub fn tell(&self, commit: u64, events: Vec<Event>) {
+        self.tell_traced(commit, events, Traces::new());
+    }
+
+    /// As [`Hub::tell`], with what callers called the calls that brought some of the events.
+    pub fn tell_traced(&self, commit: u64, events: Vec<Event>, traces: Traces) {
+        let mut traces = traces.into_iter().peekable();
         let last = {
             let mut ring = self.ring();
-            for event in events {
+            for (nth, event) in events.into_iter().enumerate() {
+                while traces.next_if(|(range, _)| range.end <= nth).is_some() {}
+                let trace = traces.peek().filter(|(range, _)| range.contains(&nth));
+                let trace = trace.map(|(_, trace)| Arc::clone(trace));
                 let number = ring.next;
                 ring.next += 1;
                 let bytes = weight(&event);
                 ring.bytes += bytes;
-                let entry = Entry { number, commit, event, bytes, frame: OnceLock::new() };
+                let (frame, diego) = (OnceLock::new(), OnceLock::new());
+                let entry = Entry { number, commit, event, trace, bytes, frame, diego };
                 ring.entries.push_back(Arc::new(entry));
             }
             while ring.entries.len() > self.0.memory.events || ring.bytes > self.0.memory.bytes {
@@ -236,8 +253,48 @@ impl Hub {
 
     /// The event as a subscriber over HTTP reads it: id, name and JSON.
     pub fn frame(&self, id: EventId, entry: &Entry) -> Bytes {
-        entry.frame.get_or_init(|| frame(Some(id), entry.event.name(), &entry.event)).clone()
+        let text = || {
+            let name = entry.event.name();
+            match &entry.trace {
+                None => frame(Some(id), name, &entry.event),
+                Some(trace) => {
+                    frame(Some(id), name, &Traced { event: &entry.event, trace_id: trace })
+                }
+            }
+        };
+        entry.frame.get_or_init(text).clone()
     }
+
+    /// The event as Diego's clients read it, but for the id, which each of them counts by itself: name and
+    /// message.
+    pub fn diego_frame(&self, entry: &Entry) -> Bytes {
+        let text = || diego_frame(&entry.event, |lrp| lrp, entry.trace.as_deref());
+        entry.diego.get_or_init(text).clone()
+    }
+}
+
+/// An event in JSON, with the number of the call that caused it.
+#[derive(serde::Serialize)]
+struct Traced<'a> {
+    #[serde(flatten)]
+    event: &'a Event,
+    trace_id: &'a str,
+}
+
+/// One event for Diego's clients, without an id. `form` is how they want desired LRPs.
+pub fn diego_frame(
+    event: &Event,
+    form: impl Fn(DesiredLrp) -> DesiredLrp,
+    trace: Option<&str>,
+) -> Bytes {
+    let message = diego::write::event(event, form, trace.unwrap_or_default());
+    let mut text = Vec::with_capacity(64 + message.len() / 3 * 4);
+    text.extend_from_slice(b"event: ");
+    text.extend_from_slice(event.name().as_bytes());
+    text.extend_from_slice(b"\ndata: ");
+    diego::base64::put(&message, &mut text);
+    text.extend_from_slice(b"\n\n");
+    text.into()
 }
 
 /// Bytes that an event keeps in memory, roughly: its records, which may be gone from the board, and its
@@ -319,6 +376,13 @@ impl Subscription {
                 return Err(Ended::Closed);
             }
         }
+    }
+
+    /// Events that are there already, at most so many; none if there are none, or the subscription has
+    /// ended, which the next read says.
+    pub fn at_hand(&mut self, most: usize) -> Vec<Arc<Entry>> {
+        let is_current = self.news.borrow().epoch == self.at.epoch;
+        if is_current { self.read(most).unwrap_or_default() } else { Vec::new() }
     }
 
     fn read(&mut self, most: usize) -> Result<Vec<Arc<Entry>>, Ended> {

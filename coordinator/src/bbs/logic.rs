@@ -26,10 +26,11 @@ use std::collections::BTreeMap;
 
 use volvox_protocol::cell::CellPresence;
 use volvox_protocol::id::{CellId, Domain, ProcessGuid};
+use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::request::{CellRequest, Rejection};
 use volvox_protocol::time::Timestamp;
 
-use super::command::{Change, Command, Heard, Reply, RowId, Subject, Verdict};
+use super::command::{Change, Command, DomainRecord, Heard, Reply, RowId, Subject, Verdict};
 use super::settings::Settings;
 use super::state::Records;
 use agenda::{Agenda, Attention};
@@ -98,7 +99,8 @@ impl Board {
 
     /// Whether the consumer vouches for the desired state of this domain.
     pub fn is_fresh(&self, now: Timestamp, domain: &Domain) -> bool {
-        self.records.domain(domain).is_some_and(|(_, record)| record.expires_at > now)
+        let is_fresh = |record: &DomainRecord| record.expires_at > now;
+        mutated(Bug::AlwaysFresh) || self.records.domain(domain).is_some_and(|(_, it)| is_fresh(it))
     }
 
     /// Carries out one command. `seed` is the randomness for new ids: the same board, time, seed

@@ -31,6 +31,7 @@ use volvox_protocol::time::Timestamp;
 use super::command::{Change, DomainRecord, RowId};
 use super::logic::Board;
 use super::settings::Settings;
+use super::writer::Keeper;
 use codec::{FIRST_VERSION, RECORD_VERSION, Unreadable};
 use presence::Presences;
 
@@ -410,6 +411,28 @@ impl Store {
 
     fn read_error(&self, error: rusqlite::Error) -> StoreError {
         open_error("read", &self.folder.join(DATABASE), error)
+    }
+}
+
+impl Keeper for Store {
+    fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+        Store::commit(self, changes)
+    }
+
+    fn is_usable(&self) -> bool {
+        Store::is_usable(self)
+    }
+
+    fn reopen(&mut self) -> Result<(), StoreError> {
+        Store::reopen(self)
+    }
+
+    fn load(
+        &mut self,
+        settings: Settings,
+        now: Timestamp,
+    ) -> Result<(Board, LoadReport), StoreError> {
+        Store::load(self, settings, now)
     }
 }
 

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use volvox_protocol::id::CellId;
+use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::time::Timestamp;
 
 /// How much longer than one that stays the same a changing difference may last.
@@ -92,7 +93,7 @@ impl Watch {
         let restless = known.since.max(known.last_order) + self.lasts * RESTLESS <= now;
         let pause = self.lasts.saturating_mul(1 << known.ordered.min(20)).min(self.longest_pause);
         let rested = known.ordered == 0 || known.last_order + pause <= now;
-        if (stays || restless) && rested {
+        if (stays || restless) && rested && !mutated(Bug::NoSyncOnMismatch) {
             known.ordered += 1;
             known.last_order = now;
             return true;

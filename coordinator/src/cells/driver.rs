@@ -13,7 +13,6 @@ mod tally;
 mod teller;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -22,7 +21,6 @@ use tokio::sync::{mpsc, oneshot};
 use volvox_mesh::driver::{Config, Mesh, MeshError};
 use volvox_mesh::identity::MemberId;
 use volvox_mesh::request::AskError;
-use volvox_protocol::cell::{CellInfo, CellLoad};
 use volvox_protocol::exchange::OrderAnswer;
 use volvox_protocol::id::CellId;
 use volvox_protocol::request::CellOrder;
@@ -35,6 +33,7 @@ use self::post::{Counter, Post};
 pub use self::tally::Counters;
 use self::tally::Tally;
 use self::teller::Teller;
+pub use super::logic::PresentCell;
 use super::presence::Holding;
 use super::settings::Settings;
 use crate::auction::driver::Auction;
@@ -68,21 +67,6 @@ pub enum OrderError {
     /// It says that it cannot.
     #[error("cell {0} cannot: {1}")]
     Cannot(CellId, Box<str>),
-}
-
-/// A cell that is there, as it last said.
-#[derive(Debug, Clone)]
-pub struct PresentCell {
-    /// What it is.
-    pub info: Arc<CellInfo>,
-    /// How it is doing, if it has said.
-    pub load: Option<CellLoad>,
-    /// Who it is in the mesh.
-    pub member: MemberId,
-    /// Where it is.
-    pub address: SocketAddr,
-    /// Since when it is there.
-    pub since: Timestamp,
 }
 
 enum Control {

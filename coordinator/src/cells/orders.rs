@@ -9,7 +9,8 @@
 //! | cancel, update | nobody orders it again. So the cell is told to sync as soon as it can be told anything, and a sync says all of it |
 //! | sync | as above |
 //!
-//! A cell that is gone, or that has begun anew, syncs by itself when it comes: it gets a new queue.
+//! A cell that has begun anew syncs by itself when it comes. One that only seemed to be gone does not: it
+//! is told to, if something was lost that it needs ([`addresses`](super::addresses)).
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -98,10 +99,12 @@ impl Queue {
     pub fn failed(&mut self, lost: &CellOrders, not_before: Timestamp) {
         self.under_way = false;
         self.not_before = not_before;
-        self.wants_sync |= lost.orders.iter().any(|order| match order {
-            CellOrder::CancelTask(_) | CellOrder::UpdateInstance(..) | CellOrder::Sync => true,
-            CellOrder::Work(_) | CellOrder::StopInstance(..) | CellOrder::Evacuate => false,
-        });
+        self.wants_sync |= lost.orders.iter().any(needs_sync);
+    }
+
+    /// Whether something waits, or was lost, that only a sync can make good once this queue is gone.
+    pub fn wants_sync(&self) -> bool {
+        self.wants_sync || self.waiting.iter().any(needs_sync)
     }
 
     /// Whether nothing waits and nothing is under way.
@@ -114,6 +117,11 @@ impl Queue {
         !self.under_way && now >= self.not_before && (!self.waiting.is_empty() || self.wants_sync)
     }
 
+    /// What waits, when nobody will send it.
+    pub fn into_orders(self) -> impl IntoIterator<Item = CellOrder> {
+        self.waiting
+    }
+
     /// Orders that wait.
     pub fn len(&self) -> usize {
         self.waiting.len()
@@ -122,6 +130,14 @@ impl Queue {
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+}
+
+/// Whether nobody repeats this order: if it is lost, only a sync makes it good.
+pub fn needs_sync(order: &CellOrder) -> bool {
+    match order {
+        CellOrder::CancelTask(_) | CellOrder::UpdateInstance(..) | CellOrder::Sync => true,
+        CellOrder::Work(_) | CellOrder::StopInstance(..) | CellOrder::Evacuate => false,
     }
 }
 

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::config::{Config, LogFormat};
+use crate::run::{self, Coordinator};
 use anyhow::Context as _;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
-use volvox_coordinator::config::{Config, LogFormat};
-use volvox_coordinator::run::{self, Coordinator};
 
 /// Sets the log up. `VOLVOX_LOG` comes before the configuration.
 pub(crate) fn log(format: LogFormat, level: &str) {

@@ -13,6 +13,21 @@ use volvox_protocol::api::LifecycleResponse;
 /// How long the coordinator has to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Whether a coordinator answers there.
+pub(super) fn is_served(socket: &Path) -> anyhow::Result<bool> {
+    match UnixStream::connect(socket) {
+        Ok(_) => Ok(true),
+        Err(error)
+            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) =>
+        {
+            Ok(false)
+        }
+        Err(error) => {
+            Err(error).with_context(|| format!("speak to {}: are you root?", socket.display()))
+        }
+    }
+}
+
 /// Posts a request and gives the answer, or says why there is none.
 pub(super) fn call<A: DeserializeOwned>(
     socket: &Path,

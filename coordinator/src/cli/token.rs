@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::api::access::{Role, Token, TokenFile};
 use anyhow::Context as _;
 use clap::Subcommand;
-use volvox_coordinator::api::access::{Role, Token, TokenFile};
 use volvox_mesh::tls::config::system_clock;
 
+use super::owner::become_owner;
 use super::span;
 use crate::offline::say;
 
@@ -57,6 +58,10 @@ pub(crate) enum TokenCommand {
 
 pub(crate) fn run(command: TokenCommand) -> anyhow::Result<ExitCode> {
     let now = system_clock()();
+    let (TokenCommand::Create { data_dir, .. }
+    | TokenCommand::List { data_dir, .. }
+    | TokenCommand::Revoke { data_dir, .. }) = &command;
+    become_owner(data_dir)?;
     match command {
         TokenCommand::Create { data_dir, name, role, expires, json } => {
             volvox_mesh::tls::durable::private_folder(&data_dir).context("make the data folder")?;

@@ -106,6 +106,8 @@ fn every_route_does_what_it_says() {
     ok("GET", "/v1/auction/explain?process_guid=d", json!({}));
 
     members(&mut ok);
+    ok("POST", crate::certificates::ISSUE, crate::certificates::order(&json!({})));
+    reports(&mut ok);
 
     // Operating.
     for path in ["/livez", "/health", "/readyz", "/ready", "/metrics", "/openapi.json"] {
@@ -125,6 +127,53 @@ fn every_route_does_what_it_says() {
         .map(|(method, path, _)| format!("{method} {path}"))
         .collect();
     assert!(missing.is_empty(), "no good call of {missing:?}");
+}
+
+/// What Diego's cells tell, by an admin.
+fn reports(ok: &mut impl FnMut(&str, &str, Value) -> Value) {
+    ok("POST", "/v1/desired_lrp/desire.r2", json!({"desired_lrp": lrp("r", 7)}));
+    let key = |index: u32| json!({"process_guid": "r", "index": index, "domain": "apps"});
+    let instance = |index: u32| json!({"instance_guid": format!("i{index}"), "cell_id": "c"});
+    let both = |index: u32| json!({"actual_lrp_key": key(index), "actual_lrp_instance_key": instance(index)});
+    let with = |index: u32, name: &str, value: Value| {
+        let mut body = both(index);
+        body[name] = value;
+        body
+    };
+    let net = json!({"address": "10.0.0.1"});
+    for index in 0..7 {
+        let claim = json!({
+            "process_guid": "r", "index": index, "actual_lrp_instance_key": instance(index),
+        });
+        ok("POST", "/v1/actual_lrps/claim", claim);
+    }
+    for (index, path) in [(0, "start.r1"), (1, "start"), (2, "start.r1"), (3, "start.r1")] {
+        let path = format!("/v1/actual_lrps/{path}");
+        ok("POST", &path, with(index, "actual_lrp_net_info", net.clone()));
+    }
+    for (index, path) in [(0, "evacuate_running.r1"), (1, "evacuate_running")] {
+        let path = format!("/v1/actual_lrps/{path}");
+        let kept = ok("POST", &path, with(index, "actual_lrp_net_info", net.clone()));
+        assert_eq!(kept["keep_container"], true, "{path}");
+    }
+    ok("POST", "/v1/actual_lrps/remove_evacuating", both(0));
+    ok("POST", "/v1/actual_lrps/crash", with(2, "error_message", "exit 1".into()));
+    ok("POST", "/v1/actual_lrps/evacuate_crashed", with(3, "error_message", "exit 1".into()));
+    assert_eq!(ok("POST", "/v1/actual_lrps/evacuate_claimed", both(4))["keep_container"], false);
+    ok("POST", "/v1/actual_lrps/evacuate_stopped", both(5));
+    let fail = json!({"actual_lrp_key": key(4), "error_message": "full"});
+    ok("POST", "/v1/actual_lrps/fail", fail);
+    let remove = json!({"process_guid": "r", "index": 6, "actual_lrp_instance_key": instance(6)});
+    ok("POST", "/v1/actual_lrps/remove", remove);
+    for guid in ["r1", "r2", "r3"] {
+        ok("POST", "/v1/tasks/desire.r2", task(guid));
+    }
+    let start = ok("POST", "/v1/tasks/start", json!({"task_guid": "r1", "cell_id": "c"}));
+    assert_eq!(start["should_start"], true);
+    ok("POST", "/v1/tasks/complete", json!({"task_guid": "r1", "cell_id": "c", "result": "7"}));
+    ok("POST", "/v1/tasks/fail", json!({"task_guid": "r2", "failure_reason": "no"}));
+    ok("POST", "/v1/tasks/reject", json!({"task_guid": "r3", "rejection_reason": "full"}));
+    ok("POST", "/v1/desired_lrp/remove", json!({"process_guid": "r"}));
 }
 
 /// A deployment from its creation to its end, with every order in between that has nothing to do
@@ -331,8 +380,8 @@ fn every_route_withstands_what_is_no_request() {
             let answer = stage.send("POST", &path, Some(garbage), &[]);
             assert_eq!(answer.status, 400, "{path} {garbage:?}: {}", answer.text);
         }
-        let protobuf = [("content-type", "application/x-protobuf")];
-        let answer = stage.send("POST", &path, Some(b"\x0a\x00"), &protobuf);
+        let unknown = [("content-type", "application/cbor")];
+        let answer = stage.send("POST", &path, Some(b"\x0a\x00"), &unknown);
         assert_eq!(answer.status, 415, "{path}");
         let answer = stage.send("POST", &path, Some(&huge), &[]);
         assert_eq!(answer.status, 413, "{path}");

@@ -17,6 +17,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use volvox_mesh::driver::{Mesh, MeshEvent};
 use volvox_mesh::identity::{Kind, MemberId};
+use volvox_mesh::request::methods::open;
 use volvox_mesh::request::{AskError, Refusal, Router};
 use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, NetInfo, PortMapping, Running};
 use volvox_protocol::cell::{CellCapacity, CellInfo, CellLoad, RootfsProvider};
@@ -26,6 +27,7 @@ use volvox_protocol::exchange::{
     CellOrders, CellOrdersReply, CellReportReply, DefinitionKey, FetchedDefinitions, FetchedLrp,
     OrderAnswer, RefusedLrps, RefusedTask, RefusedWork,
 };
+use volvox_protocol::facts;
 use volvox_protocol::id::{CellId, InstanceGuid, TaskGuid};
 use volvox_protocol::request::{CellOrder, CellRequest, Requirements, TaskOutcome, WorkBatch};
 
@@ -521,14 +523,16 @@ impl Rep {
 
     fn wish_start(&mut self, guid: &InstanceGuid) {
         let Some(instance) = self.instances.get(guid) else { return };
-        let (key, running) = (instance.key.clone(), self.running(&instance.key));
+        let (key, running) = (instance.key.clone(), self.running(guid, &instance.key));
         self.wish(CellRequest::StartLrp(key, self.on(guid), running));
     }
 
-    fn running(&self, key: &LrpKey) -> Arc<Running> {
+    fn running(&self, guid: &InstanceGuid, key: &LrpKey) -> Arc<Running> {
         let host_port = 61_000 + key.index % 4_000;
         let ports = [PortMapping { container_port: 8080, host_port, ..PortMapping::default() }];
-        let tags = [("instance_id".to_owned(), key.index.to_string())];
+        let known = self.definitions.get(&definition_of(key));
+        let tags = known.and_then(|it| open(&it.metric_tags).ok()).unwrap_or_default();
+        let routes = known.and_then(|it| open(&it.routes).ok()).unwrap_or_default();
         Arc::new(Running {
             net_info: NetInfo {
                 address: "192.0.2.1".into(),
@@ -536,8 +540,8 @@ impl Rep {
                 instance_address: "10.255.0.7".into(),
                 ..NetInfo::default()
             },
-            internal_routes: Box::default(),
-            metric_tags: tags.into_iter().collect(),
+            internal_routes: facts::internal_routes(&routes),
+            metric_tags: facts::metric_tags(&tags, key, guid),
             routable: true,
             availability_zone: self.plan.zone.as_str().into(),
         })
@@ -590,7 +594,7 @@ impl Rep {
                 let (key, on) = (it.key.clone(), self.on(guid));
                 match it.state {
                     ContainerState::Running => {
-                        Some(CellRequest::EvacuateRunning(key, on, self.running(&it.key)))
+                        Some(CellRequest::EvacuateRunning(key, on, self.running(guid, &it.key)))
                     }
                     ContainerState::Completed => None,
                     ContainerState::Reserved

@@ -25,6 +25,12 @@ impl Saved {
     pub fn guid(&self) -> &ContainerGuid {
         &self.container.guid
     }
+
+    /// Whether the machine may have something of it. If not, whatever it has is of nobody: the disk
+    /// was full when more was to be written down.
+    pub fn may_exist(&self) -> bool {
+        self.container.state != ContainerState::Reserved
+    }
 }
 
 /// What there is of one container after a restart.
@@ -70,7 +76,12 @@ impl Depot {
         let mut held = BTreeMap::new();
         for Restored { saved, work, standing } in found {
             let guid = saved.container.guid;
-            held.insert(guid.clone(), Held { work, ..saved.held });
+            let mut kept = Held { work, ..saved.held };
+            // The machine may have moved since: its ports lead to the same containers.
+            if let (Some(address), Some(network)) = (settings.host_address, &mut kept.network) {
+                network.external_address = address;
+            }
+            held.insert(guid.clone(), kept);
             standings.push((guid, standing));
         }
         let mut depot = Depot { settings, registry, held, timers: Timers::default() };

@@ -386,6 +386,25 @@ fn a_restart_loses_nothing_and_starts_nothing_twice() {
 }
 
 #[test]
+fn a_machine_that_moved_tells_its_new_address_of_what_runs() {
+    let mut agent = Agent::new();
+    let guid = agent.start(&instance("i-1"), &lrp(run("serve", &[])));
+    agent.settle();
+    let text = agent.progress[&guid].clone();
+    let restored = Restored {
+        saved: serde_json::from_str(&text).unwrap(),
+        work: None,
+        standing: agent.machine.standing(&guid).unwrap(),
+    };
+    let address = std::net::IpAddr::from([192, 0, 2, 77]);
+    let moved = Settings { host_address: Some(address), ..settings() };
+    let (depot, _) = Depot::restore(agent.now, moved, vec![restored]);
+    let network = depot.container(&guid).unwrap().network.unwrap();
+    assert_eq!(network.external_address, address);
+    assert_eq!(network.ports[0].container_port, 8080);
+}
+
+#[test]
 fn a_restart_while_it_is_made_lets_it_be_tried_again() {
     let mut agent = Agent::new();
     agent.machine.faults.making = Duration::from_secs(5);

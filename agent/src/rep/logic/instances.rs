@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use volvox_protocol::actual_lrp::{LrpKey, Running};
 use volvox_protocol::id::InstanceGuid;
+use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::request::CellRequest;
 use volvox_protocol::tables::rep_lrp::{ContainerView, LrpAction, LrpView, rep_lrp};
+use volvox_protocol::tables::{Likelihood, Whose};
 use volvox_protocol::time::Timestamp;
 
 use super::fetching::Fetch;
@@ -31,7 +33,24 @@ impl Rep {
         let container = view::of_container(entry.container.as_ref().map(|it| &it.container));
         let (lrp, reported) = (*lrp, reported.clone());
         let (key, instance) = (key.clone(), instance.clone());
-        let (action, likelihood) = rep_lrp(container, lrp);
+        let (action, likelihood) = match (container, lrp) {
+            (ContainerView::Running, LrpView::Claimed(Whose::Ours))
+                if mutated(Bug::NeverStarted) =>
+            {
+                (LrpAction::Nothing, Likelihood::Expected)
+            }
+            (ContainerView::Running, LrpView::Running(Whose::Theirs))
+                if mutated(Bug::KeepsWhatIsTheirs) =>
+            {
+                (LrpAction::Nothing, Likelihood::Expected)
+            }
+            (ContainerView::Crashed, LrpView::Running(Whose::Ours))
+                if mutated(Bug::CrashIsIgnored) =>
+            {
+                (LrpAction::Nothing, Likelihood::Expected)
+            }
+            _ => rep_lrp(container, lrp),
+        };
         self.surprised(guid, likelihood, format!("{container:?} × {lrp:?}: {action:?}"));
         let on = self.on(&instance);
         match action {
@@ -76,7 +95,10 @@ impl Rep {
         reported: Option<&Running>,
     ) {
         let (Some(reported), Some(now)) = (reported, self.facts(guid)) else { return };
-        if *reported != *now && self.definitions.contains_key(&definition_of(&key)) {
+        if *reported != *now
+            && !mutated(Bug::TagsAreNotTold)
+            && self.definitions.contains_key(&definition_of(&key))
+        {
             self.ask(guid, CellRequest::StartLrp(key, self.on(instance), now));
         }
     }

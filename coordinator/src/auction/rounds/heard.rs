@@ -82,12 +82,22 @@ impl Heard {
 
     /// The instances that were sent and may not be on the board yet.
     pub(super) fn under_way(&self) -> impl Iterator<Item = &LrpStart> {
-        self.sent.iter().flat_map(Sent::lrps)
+        self.sent.iter().filter(|sent| !sent.is_given_up()).flat_map(Sent::lrps)
+    }
+
+    /// What was sent and has not been seen there, when the cell is gone.
+    pub(super) fn left_behind(self) -> impl Iterator<Item = WorkBatch> {
+        self.sent.into_iter().map(Sent::into_batch)
     }
 
     #[cfg(test)]
     pub(super) fn batches_under_way(&self) -> usize {
-        self.sent.len()
+        self.sent.iter().filter(|sent| !sent.is_given_up()).count()
+    }
+
+    #[cfg(test)]
+    pub(super) fn batches_given_up(&self) -> usize {
+        self.sent.len() - self.batches_under_way()
     }
 
     /// Takes what a cell says it is; says whether that was new.
@@ -172,10 +182,12 @@ impl Heard {
     /// Nobody will answer to this batch; says whether anybody waited for it. Gossip may come by
     /// way of others, so a new load is no sign that batches come through.
     pub(super) fn unanswered(&mut self, now: Timestamp, number: u64) -> bool {
-        let before = self.sent.len();
-        self.sent.retain(|sent| sent.number() != number || !sent.is_unanswered());
-        let waited = self.sent.len() < before;
-        if waited {
+        let awaited = |sent: &&mut Sent| sent.number() == number && sent.is_unanswered();
+        let sent = self.sent.iter_mut().find(awaited);
+        let waited = sent.is_some();
+        if let Some(sent) = sent {
+            sent.give_up(now);
+            self.tidy();
             self.in_vain = self.in_vain.saturating_add(1);
             self.pause(now, Standing::Silent, false);
         }
@@ -213,10 +225,16 @@ impl Heard {
         gained
     }
 
-    /// Forgets what is answered and reflected: the rest is in the load, and soon on the board.
+    /// Forgets what is answered and reflected: the rest is in the load, and soon on the board. Of what
+    /// was given up on it forgets the oldest, if that is much.
     fn tidy(&mut self) {
+        self.sent.retain(|sent| sent.is_unanswered() || (!sent.is_reflected() && !sent.is_empty()));
+        let given_up = self.sent.iter().filter(|sent| sent.is_given_up()).count();
+        let mut forget = given_up.saturating_sub(MOST_UNANSWERED);
         self.sent.retain(|sent| {
-            sent.is_unanswered() || (!sent.is_reflected() && sent.room().containers > 0)
+            let oldest = forget > 0 && sent.is_given_up();
+            forget -= usize::from(oldest);
+            !oldest
         });
     }
 }

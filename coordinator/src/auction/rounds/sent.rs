@@ -16,6 +16,8 @@ enum Answer {
     Awaited(Timestamp),
     /// Then.
     Here(Timestamp),
+    /// It will not; that was known then.
+    Never(Timestamp),
 }
 
 /// Whether the cell's load counts the work.
@@ -73,6 +75,25 @@ impl Sent {
         matches!(self.answer, Answer::Awaited(_))
     }
 
+    /// Nobody will answer. It takes no room any more.
+    pub(super) fn give_up(&mut self, now: Timestamp) {
+        self.answer = Answer::Never(now);
+        self.room = CellCapacity::default();
+    }
+
+    pub(super) fn is_given_up(&self) -> bool {
+        matches!(self.answer, Answer::Never(_))
+    }
+
+    /// Whether the cell has refused all of it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.batch.lrps.is_empty() && self.batch.tasks.is_empty()
+    }
+
+    pub(super) fn into_batch(self) -> WorkBatch {
+        self.batch
+    }
+
     pub(super) fn is_reflected(&self) -> bool {
         self.in_load == InLoad::Reflected
     }
@@ -85,7 +106,7 @@ impl Sent {
     /// When it is given up on.
     pub(super) fn deadline(&self) -> Timestamp {
         match self.answer {
-            Answer::Awaited(since) => since + ANSWER_WITHIN,
+            Answer::Awaited(since) | Answer::Never(since) => since + ANSWER_WITHIN,
             Answer::Here(since) => since + REFLECTED_WITHIN,
         }
     }

@@ -2,13 +2,17 @@
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, NetInfo, Running, Tags};
 use volvox_protocol::cell::CellPresence;
+use volvox_protocol::event::Event;
 use volvox_protocol::id::{CellId, Domain, InstanceGuid, ProcessGuid};
 use volvox_protocol::request::CellRequest;
 use volvox_protocol::validate::Valid;
 
+use super::super::command::Effect;
+use super::super::writer::FIRST_PAUSE;
 use super::*;
 
 /// Passes on what leaves the writer.
@@ -81,9 +85,10 @@ fn a_full_pass_comes_on_its_schedule() {
     let folder = tempfile::tempdir().unwrap();
     let hour = Duration::from_secs(3_600);
     let mut writer = writer(folder.path(), Converge::Itself(hour));
-    assert!(writer.patience() <= hour);
     let now = writer.clock.now();
-    let mut due_in = |span| writer.own_command(now + span).map(|command| format!("{command:?}"));
+    assert!(writer.writer.patience(now) <= hour);
+    let mut due_in =
+        |span| writer.writer.own_command(now + span).map(|command| format!("{command:?}"));
     assert_eq!(due_in(hour / 2), None);
     assert_eq!(due_in(hour).as_deref(), Some("ConvergeAll"));
     assert_eq!(due_in(hour * 3 / 2), None);
@@ -97,24 +102,24 @@ fn writer(folder: &Path, converge: Converge) -> Loop {
     let (board, _) = store.load(Settings::default(), clock.now()).unwrap();
     let view = View::new(board.records().clone());
     let outlet = Box::new(());
-    Loop { board, store, view, outlet, clock, converge, next_full_pass: None, trouble: None }
+    Loop { writer: Writer::new(board, store, view, converge), outlet, clock }
 }
 
 #[test]
 fn a_broken_connection_is_replaced_and_what_the_mesh_said_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = writer(folder.path(), Converge::WhenTold);
-    let view = writer.view.clone();
+    let view = writer.writer.view.clone();
     let cell = CellId::new("cell-1").unwrap();
     call(&mut writer, Command::CellPresence(cell.clone(), CellPresence::Present)).unwrap();
     call(&mut writer, desire("kept")).unwrap();
-    writer.store.break_connection();
-    assert!(!writer.store.is_usable());
+    writer.writer.store.break_connection();
+    assert!(!writer.writer.store.is_usable());
     call(&mut writer, desire("after")).unwrap();
-    assert!(writer.store.is_usable());
-    assert_eq!(writer.board.presence(&cell), Some(CellPresence::Present));
+    assert!(writer.writer.store.is_usable());
+    assert_eq!(writer.writer.board.presence(&cell), Some(CellPresence::Present));
     assert_eq!(view.snapshot().process_count(), 2);
-    assert_eq!(crate::bbs::logic::check::check(&writer.board, writer.clock.now()), [""; 0]);
+    assert_eq!(crate::bbs::logic::check::check(&writer.writer.board, writer.clock.now()), [""; 0]);
 }
 
 #[test]
@@ -152,7 +157,7 @@ fn a_full_queue_refuses_instead_of_growing() {
 /// Steps a writer with one command.
 fn call(writer: &mut Loop, command: Command) -> Result<Reply, CallError> {
     let (reply, answer) = oneshot::channel();
-    writer.step(&mut VecDeque::from([Job { command, reply }]));
+    writer.step(&mut VecDeque::from([Job { command, trace: None, who: reply }]));
     answer.blocking_recv().unwrap()
 }
 
@@ -163,14 +168,14 @@ fn what_the_mesh_said_outlives_a_commit_that_failed() {
     let cell = CellId::new("cell-1").unwrap();
     call(&mut writer, desire("p")).unwrap();
     call(&mut writer, started("p", &cell)).unwrap();
-    writer.store.refuse_writes("ON");
+    writer.writer.store.refuse_writes("ON");
     let lost = call(&mut writer, Command::CellPresence(cell.clone(), CellPresence::Missing));
     assert!(matches!(lost, Err(CallError::Store(_))), "{lost:?}");
-    assert_eq!(writer.board.presence(&cell), Some(CellPresence::Missing));
-    assert_eq!(writer.view.snapshot().instance_count(), 1, "nothing of it has happened");
-    writer.store.refuse_writes("OFF");
+    assert_eq!(writer.writer.board.presence(&cell), Some(CellPresence::Missing));
+    assert_eq!(writer.writer.view.snapshot().instance_count(), 1, "nothing of it has happened");
+    writer.writer.store.refuse_writes("OFF");
     call(&mut writer, Command::ConvergeDue).unwrap();
-    assert_eq!(writer.view.snapshot().instance_count(), 2, "the replacement has been made");
+    assert_eq!(writer.writer.view.snapshot().instance_count(), 2, "the replacement has been made");
 }
 
 #[test]
@@ -180,25 +185,63 @@ fn work_of_its_own_that_cannot_be_saved_is_tried_again_with_pauses() {
     let cell = CellId::new("cell-1").unwrap();
     call(&mut writer, desire("p")).unwrap();
     call(&mut writer, started("p", &cell)).unwrap();
-    writer.store.refuse_writes("ON");
+    writer.writer.store.refuse_writes("ON");
     let lost = call(&mut writer, Command::CellPresence(cell, CellPresence::Missing));
     assert!(lost.is_err());
-    assert!(writer.board.next_deadline().is_some(), "there is something due");
+    assert!(writer.writer.board.next_deadline().is_some(), "there is something due");
     let now = writer.clock.now();
-    assert!(writer.patience() > FIRST_PAUSE / 2, "the writer does not spin");
-    assert!(writer.own_command(now).is_none());
+    assert!(writer.writer.patience(now) > FIRST_PAUSE / 2, "the writer does not spin");
+    assert!(writer.writer.own_command(now).is_none());
     let mut pauses = Vec::new();
     for _ in 0..7 {
-        let trouble = writer.trouble.unwrap();
+        let trouble = writer.writer.trouble.unwrap();
         pauses.push(trouble.pause.as_secs());
         let error = StoreError::Commit { reason: "as before".to_owned() };
-        writer.failed(trouble.until, &error);
+        writer.writer.failed(trouble.until, &error);
     }
     assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
-    writer.store.refuse_writes("OFF");
+    writer.writer.store.refuse_writes("OFF");
     call(&mut writer, desire("q")).unwrap();
-    assert!(writer.trouble.is_none());
-    assert!(writer.own_command(writer.clock.last).is_some(), "what was due is due still");
+    assert!(writer.writer.trouble.is_none());
+    assert!(writer.writer.own_command(writer.clock.last).is_some(), "what was due is due still");
+}
+
+#[test]
+fn only_a_write_shows_that_the_disk_is_well_and_a_pass_that_failed_is_due_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let hour = Duration::from_secs(3_600);
+    let mut writer = writer(folder.path(), Converge::Itself(hour));
+    let cell = CellId::new("cell-1").unwrap();
+    let begin = writer.clock.now();
+    writer.writer.patience(begin);
+    call(&mut writer, desire("p")).unwrap();
+    call(&mut writer, started("p", &cell)).unwrap();
+    writer.writer.store.refuse_writes("ON");
+    assert!(call(&mut writer, Command::CellPresence(cell, CellPresence::Missing)).is_err());
+    let again = call(&mut writer, desire("p"));
+    assert!(matches!(again, Err(CallError::Rejected(_))), "{again:?}");
+    assert!(writer.writer.trouble.is_some(), "a rejection writes nothing");
+    let own_work = |writer: &mut Loop, at: Timestamp| {
+        let mut nobody: VecDeque<Job<()>> = VecDeque::new();
+        writer.writer.step(at, &mut || 1, &mut nobody, &mut ());
+    };
+    // A full pass that cannot be saved is due after the pause, not after another hour.
+    let at = begin + hour * 2;
+    own_work(&mut writer, at);
+    let until = writer.writer.trouble.unwrap().until;
+    assert!(until > at);
+    let next = writer.writer.own_command(until).map(|command| format!("{command:?}"));
+    assert_eq!(next.as_deref(), Some("ConvergeAll"));
+    // One that finds nothing to write leaves the disk alone, and does not come again at once.
+    writer.writer.store.refuse_writes("OFF");
+    own_work(&mut writer, until + hour);
+    assert!(writer.writer.trouble.is_none(), "the replacement was written");
+    writer.writer.failed(until + hour, &StoreError::Commit { reason: "once".to_owned() });
+    let later = until + hour * 9;
+    own_work(&mut writer, later);
+    assert!(writer.writer.trouble.is_some(), "nothing was written");
+    let next = writer.writer.own_command(later).map(|command| format!("{command:?}"));
+    assert_ne!(next.as_deref(), Some("ConvergeAll"), "the writer does not spin");
 }
 
 #[test]
@@ -209,7 +252,7 @@ fn a_command_that_brings_very_much_does_not_take_the_rest_with_it() {
     let mut batch = VecDeque::new();
     for (process, instances) in [("many", 25_000), ("few", 1)] {
         let (reply, answer) = oneshot::channel();
-        batch.push_back(Job { command: desire_many(process, instances), reply });
+        batch.push_back(Job { command: desire_many(process, instances), trace: None, who: reply });
         answers.push(answer);
     }
     writer.step(&mut batch);
@@ -218,7 +261,7 @@ fn a_command_that_brings_very_much_does_not_take_the_rest_with_it() {
     for answer in answers {
         answer.blocking_recv().unwrap().unwrap();
     }
-    assert_eq!(writer.view.snapshot().instance_count(), 25_001);
+    assert_eq!(writer.writer.view.snapshot().instance_count(), 25_001);
 }
 
 fn desire_many(process: &str, instances: u32) -> Command {

@@ -44,6 +44,23 @@ async fn events_come_in_order_and_all_of_them() {
 }
 
 #[tokio::test]
+async fn an_event_names_the_call_that_caused_it() {
+    let hub = Hub::new(7, Memory::default());
+    let mut reader = hub.subscribe();
+    let traces = vec![(0..1, "first".into()), (2..4, "second".into())];
+    hub.tell_traced(1, (0..5).map(event).collect(), traces);
+    let read = reader.next(9).await.unwrap();
+    let named: Vec<&str> = read.iter().map(|it| it.trace.as_deref().unwrap_or("")).collect();
+    assert_eq!(named, ["first", "", "second", "second", ""]);
+    let text = |nth: usize| {
+        String::from_utf8(hub.frame(reader.id_of(&read[nth]), &read[nth]).to_vec()).unwrap()
+    };
+    assert!(text(0).contains(r#""crash_reason":"exit 1""#), "{}", text(0));
+    assert!(text(0).contains(r#""trace_id":"first"}"#), "{}", text(0));
+    assert!(!text(1).contains("trace_id"), "{}", text(1));
+}
+
+#[tokio::test]
 async fn a_waiting_reader_is_woken() {
     let hub = Hub::new(7, SMALL);
     let mut reader = hub.subscribe();

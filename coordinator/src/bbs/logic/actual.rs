@@ -7,6 +7,7 @@ use std::sync::Arc;
 use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpKey, LrpState, Presence, Running};
 use volvox_protocol::event::{Crash, Event};
 use volvox_protocol::id::Domain;
+use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::request::Rejection;
 use volvox_protocol::tables::Whose;
 use volvox_protocol::tables::bbs_transition::{LrpRequest, RecordView, Transition, bbs_transition};
@@ -68,6 +69,11 @@ impl Turn<'_> {
                 Ok(Reply::Done)
             }
             (Transition::Nothing, _) => Ok(Reply::Done),
+            (Transition::Refuse, Some(slot)) if mutated(Bug::UncheckedClaim) => {
+                let state = LrpState::Claimed(self.shared(instance));
+                self.change(slot, self.next_version(&slot.lrp, state));
+                Ok(Reply::Done)
+            }
             (Transition::Refuse, _) => Err(Rejection::CannotClaim(standing(slot))),
             (Transition::Apply | Transition::Create, None) | (Transition::NotFound, _) => {
                 Err(not_found(key))
@@ -115,6 +121,7 @@ impl Turn<'_> {
         }
         self.drop_stand_ins(&at);
         self.has_started(&key.process_guid, &at.definition);
+        self.tell_if_outdated(key);
         Ok(Reply::Done)
     }
 
@@ -124,7 +131,7 @@ impl Turn<'_> {
             self.remove(slot);
             self.emit(Event::GroupRemoved(group_of(&slot.lrp)));
         }
-        if let Some(slot) = &at.suspect {
+        if let Some(slot) = at.suspect.as_ref().filter(|_| !mutated(Bug::SuspectStays)) {
             self.remove_suspect(slot);
         }
     }

@@ -15,6 +15,7 @@ use volvox_protocol::actual_lrp::{LrpState, Presence};
 use volvox_protocol::cell::CellPresence;
 use volvox_protocol::event::Event;
 use volvox_protocol::id::{CellId, DefinitionId, Domain, ProcessGuid, TaskGuid};
+use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::request::{Rejection, TaskOutcome};
 use volvox_protocol::tables::crash::Restart;
 use volvox_protocol::task::{Task, TaskState};
@@ -171,7 +172,9 @@ impl Board {
         if self.presence(cell) == Some(CellPresence::Present) {
             return Some((Attention::NOW, Finding::CellFound(suspect.clone())));
         }
-        if ordinary.is_some_and(|slot| slot.lrp.state.is_running() && !self.is_lost(slot)) {
+        if ordinary.is_some_and(|slot| slot.lrp.state.is_running() && !self.is_lost(slot))
+            && !mutated(Bug::SuspectStays)
+        {
             return Some((Attention::NOW, Finding::RemoveSuspect(suspect.clone())));
         }
         let when = match place {
@@ -205,11 +208,13 @@ impl Board {
             }
         }
         match &lrp.state {
+            LrpState::Unclaimed { .. } if mutated(Bug::StartsAreNotRepeated) => None,
             LrpState::Unclaimed { .. } => {
                 let last = self.asked.get(subject).copied().unwrap_or(lrp.since);
                 let at = last.max(lrp.since) + self.settings.stale_after;
                 Some((Attention::At(at), Finding::Stale(slot.clone())))
             }
+            LrpState::Claimed(_) if mutated(Bug::ClaimedIsNotReplaced) => None,
             LrpState::Claimed(_) | LrpState::Running(..) => {
                 self.is_lost(slot).then(|| (Attention::NOW, Finding::CellLost(slot.clone())))
             }
@@ -238,7 +243,8 @@ impl Board {
             }
             TaskState::Running => {
                 let cell = task.cell_id.as_ref()?;
-                let lost = self.presence(cell) == Some(CellPresence::Missing);
+                let lost = self.presence(cell) == Some(CellPresence::Missing)
+                    && !mutated(Bug::LostTaskIsNotEnded);
                 lost.then_some((Attention::NOW, Finding::TaskCellLost))
             }
             TaskState::Completed => {
@@ -536,6 +542,9 @@ impl Turn<'_> {
             Finding::StaleTask => {
                 self.request_task_start(&known.1);
                 self.set_asked(subject, Some(self.now));
+            }
+            Finding::TaskCellLost if mutated(Bug::LostTaskStartsAgain) => {
+                self.try_again(&known, CELL_DISAPPEARED);
             }
             Finding::TaskCellLost => {
                 self.end_task(&known, TaskOutcome::failed_because(CELL_DISAPPEARED));

@@ -3,20 +3,18 @@
 
 use std::time::Duration;
 
-use volvox_protocol::actual_lrp::{ActualLrp, Presence};
+use volvox_protocol::actual_lrp::{ActualLrp, LrpKey, LrpState, Presence};
 use volvox_protocol::definition::{LrpDefinition, MetricTagValue, MetricTags};
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::desired_lrp::DesiredLrp;
 use volvox_protocol::event::Event;
+use volvox_protocol::facts::{self, INTERNAL_ROUTER};
 use volvox_protocol::id::{DefinitionId, Domain, ProcessGuid};
 use volvox_protocol::request::Rejection;
 
 use super::deployment::Deployed;
 use super::turn::{Turn, group_of};
 use crate::bbs::command::{Change, DomainRecord, Effect, Reply};
-
-/// The router key whose routes the cells themselves serve.
-const INTERNAL_ROUTER: &str = "internal-router";
 
 impl Turn<'_> {
     pub(super) fn upsert_domain(
@@ -114,6 +112,19 @@ impl Turn<'_> {
                 let at = self.index(&slot.lrp.key());
                 self.retire(&at, slot);
             }
+        }
+    }
+
+    /// Tells a cell that what is desired has changed while the instance was being started: it says
+    /// what it fetched before.
+    pub(super) fn tell_if_outdated(&mut self, key: &LrpKey) {
+        let Some(deployment) = self.deployment(&key.process_guid) else { return };
+        let Some(slot) = self.index(key).ordinary else { return };
+        let LrpState::Running(on, told) = &slot.lrp.state else { return };
+        let tags = facts::metric_tags(&deployment.metric_tags.get(), key, &on.instance_guid);
+        let names = facts::internal_routes(&deployment.routes.get());
+        if told.metric_tags != tags || told.internal_routes != names {
+            self.effect(Effect::UpdateInstance(slot.lrp.key(), on.clone()));
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpState};
 use volvox_protocol::deployment::{LrpDeployment, PastDefinition};
+use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::task::Task;
 use volvox_protocol::time::Timestamp;
 
@@ -59,7 +60,9 @@ impl Board {
             | Change::Settled(..)
             | Change::Asked(..) => return Err("it is not a stored record".to_owned()),
         };
-        self.next_row = self.next_row.max(RowId(row.0.saturating_add(1)));
+        if !mutated(Bug::RowsAreReused) {
+            self.next_row = self.next_row.max(RowId(row.0.saturating_add(1)));
+        }
         self.records.put(&change);
         Ok(())
     }

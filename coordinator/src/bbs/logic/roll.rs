@@ -12,6 +12,7 @@ use std::sync::Arc;
 use volvox_protocol::actual_lrp::{ActualLrp, LrpState, Presence};
 use volvox_protocol::deployment::{LrpDeployment, Pause, Roll, RollOrder};
 use volvox_protocol::id::ProcessGuid;
+use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::time::Timestamp;
 
 use super::Board;
@@ -58,6 +59,11 @@ impl Board {
         let process = self.records.process(guid)?;
         let (_, deployment) = process.deployment.as_ref()?;
         if !is_eventful(deployment) {
+            return None;
+        }
+        let is_over =
+            |roll: &Roll| roll.in_flight.is_empty() && roll.next(deployment.instances).is_none();
+        if mutated(Bug::RollNeverEnds) && deployment.roll.as_deref().is_some_and(is_over) {
             return None;
         }
         let mut first: Option<(Timestamp, Deed)> = None;

@@ -114,7 +114,7 @@ impl Turn<'_> {
     }
 
     /// The task has not begun: it waits for the next auction, unless it has been tried enough.
-    fn try_again(&mut self, known: &Known, why: &str) {
+    pub(super) fn try_again(&mut self, known: &Known, why: &str) {
         let retries_left = known.1.rejection_count < self.board.settings.task_retries;
         let mut task = self.next_task(known);
         task.rejection_count = task.rejection_count.saturating_add(1);

@@ -8,6 +8,7 @@ use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::event::Event;
 use volvox_protocol::id::{CellId, DefinitionId, ProcessGuid};
 use volvox_protocol::limits::REASON_BYTES;
+use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::request::{LrpStart, Requirements, TaskStart};
 use volvox_protocol::tag::{Epoch, ModificationTag};
@@ -236,7 +237,9 @@ impl<'a> Turn<'a> {
     /// Puts a changed record in the place of `slot`, with a changed event.
     pub(super) fn change(&mut self, slot: &Slot, lrp: ActualLrp) -> Arc<ActualLrp> {
         let lrp = self.replace(slot, lrp);
-        self.emit(Event::InstanceChanged(Arc::clone(&slot.lrp), Arc::clone(&lrp)));
+        if !(mutated(Bug::DroppedEvent) && lrp.state.is_running()) {
+            self.emit(Event::InstanceChanged(Arc::clone(&slot.lrp), Arc::clone(&lrp)));
+        }
         lrp
     }
 

@@ -38,6 +38,12 @@ pub fn mailbox() -> (Outbox, Inbox) {
 }
 
 impl Outbox {
+    /// What a commit asked for was never handed over: the board was read again after the disk had
+    /// failed, and found more than it had told. All cells are to sync.
+    pub fn note_loss(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Hands over what a commit asks of cells and auction, in its order. A task's consumer is not told
     /// here: [`Effect::CallBack`] is passed over.
     pub fn ask(&self, effects: Vec<Effect>) {

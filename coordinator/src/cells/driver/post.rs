@@ -1,9 +1,8 @@
 //! The post: orders to cells. One message at a time to each, each in a task of its own.
 //!
-//! The auction's thread, the main loop and an operator put orders in; none of them waits.
+//! The auction's thread, the main loop and an operator put orders in; none of them waits. What waits
+//! and what comes of it [`Addresses`] decides.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 use volvox_mesh::driver::Mesh;
 use volvox_mesh::identity::MemberId;
-use volvox_mesh::request::{AskError, Refusal};
+use volvox_mesh::request::AskError;
 use volvox_protocol::exchange::{CellOrders, OrderAnswer};
 use volvox_protocol::id::CellId;
 use volvox_protocol::request::{CellOrder, WorkBatch};
@@ -22,17 +21,7 @@ use super::tally::Tally;
 use super::teller::Teller;
 use crate::auction::driver::{Cells, Input};
 use crate::auction::rounds::Unplaced;
-use crate::cells::orders::{self, Pushed, Queue};
-
-/// How long a cell is left alone after a message that failed.
-const PAUSE: Duration = Duration::from_secs(1);
-
-struct Address {
-    member: MemberId,
-    /// Which of all addresses: what comes of a message to one that was closed is not told to the next.
-    number: u64,
-    queue: Queue,
-}
+use crate::cells::addresses::{Addresses, Letter, Lost};
 
 pub(super) struct Post {
     mesh: Mesh,
@@ -40,8 +29,7 @@ pub(super) struct Post {
     time: Time,
     answer_within: Duration,
     tally: Arc<Tally>,
-    addresses: Mutex<BTreeMap<CellId, Address>>,
-    opened: AtomicU64,
+    addresses: Mutex<Addresses>,
     /// What the auction is to hear: bounded, and waited for.
     heard: mpsc::Sender<Input>,
 }
@@ -55,171 +43,145 @@ impl Post {
         heard: mpsc::Sender<Input>,
     ) -> Arc<Self> {
         let (runtime, addresses) = (Handle::current(), Mutex::default());
-        let opened = AtomicU64::new(0);
-        Arc::new(Post { mesh, runtime, time, answer_within, tally, addresses, opened, heard })
+        Arc::new(Post { mesh, runtime, time, answer_within, tally, addresses, heard })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<CellId, Address>> {
+    fn lock(&self) -> MutexGuard<'_, Addresses> {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The cell is there, as this member. What waited for another life or member is dropped: a cell
-    /// syncs when it comes.
+    /// The cell is there, as this member.
     pub(super) fn open(&self, cell: &CellId, member: MemberId) {
-        let mut addresses = self.lock();
-        let number = self.opened.fetch_add(1, Ordering::Relaxed);
-        let address = Address { member, number, queue: Queue::default() };
-        if let Some(before) = addresses.insert(cell.clone(), address) {
-            self.tally.orders_lost.add(before.queue.len());
-        }
+        let lost = self.lock().open(cell, member);
+        self.note_lost(lost);
     }
 
     /// The cell is gone.
     pub(super) fn close(&self, cell: &CellId) {
-        if let Some(address) = self.lock().remove(cell) {
-            self.tally.orders_lost.add(address.queue.len());
+        let lost = self.lock().close(cell);
+        self.note_lost(lost);
+    }
+
+    /// The auction hears of it, and nobody here waits until it does.
+    fn note_lost(&self, Lost { orders, heard }: Lost) {
+        self.tally.orders_lost.add(orders);
+        if !heard.is_empty() {
+            let auction = self.heard.clone();
+            self.runtime.spawn(async move {
+                for input in heard {
+                    // The loop is gone: so is the auction.
+                    let _ended = auction.send(input).await;
+                }
+            });
         }
     }
 
     /// Who a cell is in the mesh.
     pub(super) fn member(&self, cell: &CellId) -> Option<MemberId> {
-        self.lock().get(cell).map(|address| address.member)
+        self.lock().member(cell)
     }
 
     /// Whether nothing waits for the cell and nothing is under way to it.
     pub(super) fn is_idle(&self, cell: &CellId) -> bool {
-        self.lock().get(cell).is_none_or(|address| address.queue.is_idle())
+        self.lock().is_idle(cell)
     }
 
     /// Whether nothing waits for any cell, and nothing is under way.
     pub(super) fn is_all_idle(&self) -> bool {
-        self.lock().values().all(|address| address.queue.is_idle())
+        self.lock().is_all_idle()
     }
 
     /// Orders that wait for all cells together.
     pub(super) fn waiting(&self) -> usize {
-        self.lock().values().map(|address| address.queue.len()).sum()
+        self.lock().waiting()
     }
 
-    /// Puts an order last. One to a cell that is not there is lost: see [`orders`].
+    /// Puts an order last. One to a cell that is not there is lost: see [`crate::cells::orders`].
     pub(super) fn push(self: &Arc<Self>, cell: &CellId, order: CellOrder) {
-        let mut addresses = self.lock();
-        let Some(address) = addresses.get_mut(cell) else {
-            self.tally.orders_lost.add(1);
-            return;
-        };
-        match address.queue.push(order) {
-            Pushed::Waits => {}
-            Pushed::Folded(lost) => {
-                self.tally.orders_lost.add(lost);
-                warn!(cell = cell.as_str(), lost, "too many orders wait: the cell is to sync");
-            }
+        let (letter, lost) = self.lock().push(self.time.now(), cell, order);
+        if lost.orders > 1 {
+            warn!(
+                cell = cell.as_str(),
+                lost = lost.orders,
+                "too many orders wait: the cell is to sync"
+            );
         }
-        self.begin(cell, address);
+        self.note_lost(lost);
+        self.dispatch(letter);
     }
 
     /// All cells are to sync: orders to some of them were lost.
     pub(super) fn sync_all(self: &Arc<Self>) {
-        for (cell, address) in self.lock().iter_mut() {
-            address.queue.push(CellOrder::Sync);
-            self.begin(cell, address);
-        }
+        let letters = self.lock().sync_all(self.time.now());
+        self.dispatch(letters);
     }
 
     /// Sends what waited for the end of a pause.
     pub(super) fn pass(self: &Arc<Self>) {
-        let now = self.time.now();
-        for (cell, address) in self.lock().iter_mut() {
-            if address.queue.is_due(now) {
-                self.begin(cell, address);
-            }
-        }
+        let letters = self.lock().pass(self.time.now());
+        self.dispatch(letters);
     }
 
-    fn begin(self: &Arc<Self>, cell: &CellId, address: &mut Address) {
-        if let Some(message) = address.queue.next(self.time.now()) {
-            let (post, cell) = (Arc::clone(self), cell.clone());
-            let (member, number) = (address.member, address.number);
-            self.runtime.spawn(async move { post.send(cell, member, number, message).await });
+    fn dispatch(self: &Arc<Self>, letters: impl IntoIterator<Item = Letter>) {
+        for letter in letters {
+            let post = Arc::clone(self);
+            self.runtime.spawn(async move { post.send(letter).await });
         }
     }
 
     /// Sends messages to a cell until none waits.
-    async fn send(
-        self: Arc<Self>,
-        cell: CellId,
-        member: MemberId,
-        number: u64,
-        mut message: CellOrders,
-    ) {
+    async fn send(self: Arc<Self>, mut letter: Letter) {
         loop {
-            let rest = trim(&cell, &mut message);
-            let answer = self.mesh.ask(member, &message, self.answer_within).await;
+            let Letter { cell, member, message, cut_off, .. } = &letter;
+            if cut_off.is_some() {
+                warn!(cell = cell.as_str(), "work is too long for one message: cut");
+            }
+            let answer = self.mesh.ask(*member, message, self.answer_within).await;
             let answer = match answer {
                 Ok(reply) if reply.answers.len() == message.orders.len() => Ok(reply.answers),
                 Ok(_) => Err(AskError::BadReply("other answers than orders".to_owned())),
                 Err(error) => Err(error),
             };
-            let mut inputs = match &answer {
-                Ok(answers) => self.answered(&cell, &message, answers),
-                Err(error) => self.failed(&cell, &message, error),
-            };
-            if let (Some(rest), Some(Input::Answered(_, _, back))) = (rest, inputs.first_mut()) {
-                back.lrps.extend(rest.lrps);
-                back.tasks.extend(rest.tasks);
+            match &answer {
+                Ok(answers) => self.note_answers(cell, message, answers),
+                Err(error) => self.note_failure(cell, message, error),
             }
-            for input in inputs {
+            let now = self.time.now();
+            let (heard, next) = match answer {
+                Ok(answers) => self.lock().answered(now, letter, &answers),
+                Err(error) => self.lock().failed(now, letter, &error),
+            };
+            for input in heard {
                 // The loop is gone: so is the auction.
                 let _ended = self.heard.send(input).await;
             }
-            let now = self.time.now();
-            let mut addresses = self.lock();
-            let address = addresses.get_mut(&cell).filter(|it| it.number == number);
-            let Some(address) = address else { return };
-            match answer {
-                Ok(_) => address.queue.done(),
-                Err(_) => address.queue.failed(&message, now + PAUSE),
-            }
-            let Some(next) = address.queue.next(now) else { return };
-            message = next;
+            let Some(next) = next else { return };
+            letter = next;
         }
     }
 
-    fn answered(&self, cell: &CellId, message: &CellOrders, answers: &[OrderAnswer]) -> Vec<Input> {
+    fn note_answers(&self, cell: &CellId, message: &CellOrders, answers: &[OrderAnswer]) {
         self.tally.messages_answered.add(1);
-        let mut inputs = Vec::new();
         for (order, answer) in message.orders.iter().zip(answers) {
             self.tally.order(order);
-            if let OrderAnswer::Failed(reason) = answer {
-                warn!(cell = cell.as_str(), %reason, "a cell cannot do what it was told");
-            }
-            if let CellOrder::Work(batch) = order {
-                let back = orders::refused(batch, answer);
-                if let OrderAnswer::Refused(refused) = answer {
+            match answer {
+                OrderAnswer::Taken => {}
+                OrderAnswer::Refused(refused) => {
                     debug!(cell = cell.as_str(), ?refused, "a cell refuses work");
-                    let lrps: usize = back.lrps.iter().map(|start| start.indices.len()).sum();
-                    self.tally.work_refused.add(lrps + back.tasks.len());
+                    let lrps: usize = refused.lrps.iter().map(|it| it.indices.len()).sum();
+                    self.tally.work_refused.add(lrps + refused.tasks.len());
                 }
-                inputs.push(Input::Answered(cell.clone(), batch.number, back));
+                OrderAnswer::Failed(reason) => {
+                    warn!(cell = cell.as_str(), %reason, "a cell cannot do what it was told");
+                }
             }
         }
-        inputs
     }
 
-    fn failed(&self, cell: &CellId, message: &CellOrders, error: &AskError) -> Vec<Input> {
+    fn note_failure(&self, cell: &CellId, message: &CellOrders, error: &AskError) {
         self.tally.messages_failed.add(1);
         self.tally.orders_lost.add(message.orders.len());
         warn!(cell = cell.as_str(), orders = message.orders.len(), %error, "orders are lost");
-        let known = known(error);
-        let batches = message.orders.iter().filter_map(|order| match order {
-            CellOrder::Work(batch) => Some(batch),
-            _ => None,
-        });
-        let inputs = batches.map(|batch| match known {
-            Known::NotDone => Input::Answered(cell.clone(), batch.number, batch.clone()),
-            Known::Nothing => Input::Unanswered(cell.clone(), batch.number),
-        });
-        inputs.collect()
     }
 
     /// Asks one order of a cell, apart from what waits, and waits for the answer.
@@ -232,45 +194,6 @@ impl Post {
         let reply = self.mesh.ask(member, &message, self.answer_within).await?;
         let answer = reply.answers.into_iter().next();
         answer.ok_or_else(|| AskError::BadReply("no answer to an order".to_owned()))
-    }
-}
-
-/// Cuts a batch of work that is too long for one message, which then has no other. What is cut off
-/// counts as refused.
-fn trim(cell: &CellId, message: &mut CellOrders) -> Option<WorkBatch> {
-    let [CellOrder::Work(batch)] = &mut message.orders[..] else { return None };
-    let rest = orders::cut(batch);
-    if rest.lrps.is_empty() && rest.tasks.is_empty() {
-        return None;
-    }
-    warn!(cell = cell.as_str(), number = batch.number, "work is too long for one message: cut");
-    Some(rest)
-}
-
-/// What is known of a message that was not answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
-    /// The cell has done nothing of it: the work may go elsewhere at once.
-    NotDone,
-    /// The cell may have done it: convergence will see.
-    Nothing,
-}
-
-fn known(error: &AskError) -> Known {
-    match error {
-        AskError::NoLink
-        | AskError::TooLarge { .. }
-        | AskError::Refused(
-            Refusal::Unsupported
-            | Refusal::Busy
-            | Refusal::TooLarge
-            | Refusal::Malformed(_)
-            | Refusal::NotAllowed(_),
-        ) => Known::NotDone,
-        AskError::Deadline
-        | AskError::Lost(_)
-        | AskError::BadReply(_)
-        | AskError::Refused(Refusal::DeadlineExceeded | Refusal::Failed(_)) => Known::Nothing,
     }
 }
 

@@ -125,8 +125,8 @@ fn a_cell_that_went_and_came_back_gets_no_number_twice() {
     rounds.cell_gone(&id("a"));
     rounds.cell_info(cell("a", "z", ROOM).info);
     rounds.cell_load(load("a", 2, ROOM, 0));
-    want(&mut rounds, "q", 0..1, 90);
-    assert_eq!(think(&mut rounds, NOW), ["a#2: q/0"]);
+    want(&mut rounds, "q", 0..1, 5);
+    assert_eq!(think(&mut rounds, NOW), ["a#2: p/0 q/0"]);
     rounds.answered(
         NOW,
         &id("a"),
@@ -134,6 +134,56 @@ fn a_cell_that_went_and_came_back_gets_no_number_twice() {
         &WorkBatch { lrps: vec![lrp("q", [0], needs(1, 1))], ..nothing() },
     );
     assert_eq!(rounds.waiting(), 0, "an answer to the batch before says nothing of this one");
+}
+
+#[test]
+fn what_a_cell_that_goes_was_sent_and_has_not_shown_wants_another() {
+    let mut rounds = rounds(&["a"]);
+    want(&mut rounds, "shown", 0..1, 10);
+    assert_eq!(think(&mut rounds, NOW), ["a#1: shown/0"]);
+    rounds.answered(NOW, &id("a"), 1, &nothing());
+    rounds.cell_load(load("a", 2, capacity(90, 99, 9), 1));
+    want(&mut rounds, "taken", 0..1, 10);
+    assert_eq!(think(&mut rounds, NOW), ["a#2: taken/0"]);
+    rounds.answered(NOW, &id("a"), 2, &nothing());
+    rounds.request(vec![lrp("awaited", 0..2, needs(10, 1))], vec![task("t", needs(10, 1))]);
+    assert_eq!(think(&mut rounds, NOW), ["a#3: awaited/0 awaited/1 t"]);
+    want(&mut rounds, "unanswered", 0..1, 10);
+    assert_eq!(think(&mut rounds, NOW), ["a#4: unanswered/0"]);
+    rounds.unanswered(NOW, &id("a"), 4);
+    assert_eq!(rounds.waiting(), 0, "the cell may have it");
+    rounds.cell_info(cell("b", "z", ROOM).info);
+    rounds.cell_load(load("b", 1, ROOM, 0));
+    assert_eq!(rounds.cell_gone(&id("a")), 0);
+    // What nobody wants any more goes nowhere.
+    rounds.pass(NOW);
+    let unwanted = ["awaited/1".to_owned()].into();
+    let orders = rounds.think(NOW, &Wanting { unwanted, ..Wanting::default() });
+    assert_eq!(sent(&orders), ["b#5: awaited/0 taken/0 unanswered/0 t"]);
+    assert_eq!(unplaced(&orders), [""; 0]);
+}
+
+#[test]
+fn what_nobody_answered_to_takes_no_room_and_is_not_kept_for_ever() {
+    let mut rounds = rounds(&["a"]);
+    let mut now = NOW;
+    for nth in 0..=MOST_UNANSWERED {
+        want(&mut rounds, &format!("p{nth}"), 0..1, 90);
+        while think(&mut rounds, now).is_empty() {
+            now = rounds.wake_at().unwrap();
+        }
+        rounds.unanswered(now, &id("a"), rounds.last_number);
+    }
+    let kept = |rounds: &Rounds| {
+        let heard = &rounds.cells[&id("a")];
+        (heard.batches_given_up(), heard.batches_under_way(), heard.cell().unwrap().free.memory_mb)
+    };
+    let (given_up, under_way, free) = kept(&rounds);
+    assert!((1..=MOST_UNANSWERED).contains(&given_up), "{given_up} are kept");
+    assert_eq!((under_way, free), (0, 100));
+    rounds.pass(now + ANSWER_WITHIN);
+    assert_eq!(kept(&rounds).0, 0);
+    assert_eq!((rounds.cell_gone(&id("a")), rounds.waiting()), (0, 0));
 }
 
 #[test]

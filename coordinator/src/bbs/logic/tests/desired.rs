@@ -171,6 +171,20 @@ fn removing_stops_every_instance_and_suspects_and_leaves_evacuating_ones() {
 }
 
 #[test]
+fn an_instance_that_starts_with_tags_of_yesterday_is_told_of_those_of_today() {
+    let mut stage = Stage::with_desired(1);
+    stage.does(claim(0, &i1()));
+    let change = DesiredLrpUpdate { metric_tags: Some(tags("a", "b")), ..Default::default() };
+    assert!(effects(&stage.does(update(change))).is_empty(), "it does not run yet");
+    let outcome = stage.does(start(0, &i1()));
+    assert_eq!(effects(&outcome), ["update 0 i1"], "what it says was fetched before");
+    let mut now = Running::clone(&running());
+    now.metric_tags = [("a".to_owned(), "b".to_owned())].into_iter().collect();
+    let again = CellRequest::StartLrp(key(0), i1(), Arc::new(now));
+    assert!(effects(&stage.does(cell_says(again))).is_empty(), "now it says what it should");
+}
+
+#[test]
 fn what_was_removed_can_be_desired_again() {
     let mut stage = Stage::with_desired(1);
     let first = stage.board.records.deployment(&process()).unwrap().1.modification_tag;

@@ -1,0 +1,91 @@
+//! Which routes Diego's own clients know, and how they are told of a failure.
+
+use hyper::Response;
+use hyper::header::CONTENT_TYPE;
+
+use super::encoding::Encoding;
+use super::reply::{Body, Failure, full};
+
+/// The routes of the BBS. All others are ours, and speak JSON.
+const SPOKEN: [&str; 50] = [
+    "/v1/ping",
+    "/v1/domains/list",
+    "/v1/domains/upsert",
+    "/v1/cells/list.r1",
+    "/v1/actual_lrps/list",
+    "/v1/actual_lrps/list_by_process_guids",
+    "/v1/actual_lrp_groups/list",
+    "/v1/actual_lrp_groups/list_by_process_guid",
+    "/v1/actual_lrp_groups/get_by_process_guid_and_index",
+    "/v1/actual_lrps/claim",
+    "/v1/actual_lrps/start.r1",
+    "/v1/actual_lrps/start",
+    "/v1/actual_lrps/crash",
+    "/v1/actual_lrps/fail",
+    "/v1/actual_lrps/remove",
+    "/v1/actual_lrps/retire",
+    "/v1/actual_lrps/remove_evacuating",
+    "/v1/actual_lrps/evacuate_claimed",
+    "/v1/actual_lrps/evacuate_crashed",
+    "/v1/actual_lrps/evacuate_stopped",
+    "/v1/actual_lrps/evacuate_running.r1",
+    "/v1/actual_lrps/evacuate_running",
+    "/v1/desired_lrps/list.r3",
+    "/v1/desired_lrps/get_by_process_guid.r3",
+    "/v1/desired_lrps/list.r2",
+    "/v1/desired_lrps/get_by_process_guid.r2",
+    "/v1/desired_lrp_scheduling_infos/list",
+    "/v1/desired_lrp_scheduling_infos/get_by_process_guid",
+    "/v1/desired_lrp_routing_infos/list",
+    "/v1/desired_lrp/desire.r2",
+    "/v1/desired_lrp/update",
+    "/v1/desired_lrp/remove",
+    "/v1/tasks/list.r3",
+    "/v1/tasks/get_by_task_guid.r3",
+    "/v1/tasks/list.r2",
+    "/v1/tasks/get_by_task_guid.r2",
+    "/v1/tasks/desire.r2",
+    "/v1/tasks/start",
+    "/v1/tasks/cancel",
+    "/v1/tasks/fail",
+    "/v1/tasks/reject",
+    "/v1/tasks/complete",
+    "/v1/tasks/resolving",
+    "/v1/tasks/delete",
+    "/v1/events.r1",
+    "/v1/events/tasks.r1",
+    "/v1/events/lrp_instances.r1",
+    "/v1/events",
+    "/v1/events/tasks",
+    "/v1/events/lrp_instances",
+];
+
+/// Whether this path is one of the BBS's.
+pub(crate) fn is_spoken(path: &str) -> bool {
+    SPOKEN.contains(&path)
+}
+
+/// The answer that tells of a failure. That to a ping has no place for an error: it says that the board
+/// is not there.
+pub(crate) fn told(route: &str, failure: &Failure, encoding: Encoding) -> Response<Body> {
+    if route == "Ping" && encoding == Encoding::Protobuf {
+        let mut response = Response::new(full(""));
+        response.headers_mut().insert(CONTENT_TYPE, encoding.content_type());
+        return response;
+    }
+    failure.respond(encoding)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::routes;
+    use super::*;
+
+    #[test]
+    fn every_route_of_the_bbs_is_served() {
+        let table = routes::table();
+        for path in SPOKEN {
+            assert!(table.iter().any(|route| route.path == path), "{path} is not served");
+        }
+    }
+}

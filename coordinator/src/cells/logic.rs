@@ -1,0 +1,417 @@
+//! The cells as one value: what the mesh, the board and time say goes in, what the auction, the board
+//! and the cells are to be told comes out. Nothing is done here.
+//!
+//! A cell that has gone is remembered: if it comes back, it need not say again what it is. The auction
+//! may miss something when it is busy; then it is told everything again.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use volvox_mesh::identity::{Holder, MemberId};
+use volvox_protocol::cell::{CellInfo, CellLoad, CellPresence};
+use volvox_protocol::id::CellId;
+use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::request::CellOrder;
+use volvox_protocol::time::Timestamp;
+
+use super::digests::{Sight, Watch};
+use super::presence::{Holding, Presence, Release, Word};
+use super::settings::Settings;
+use crate::auction::driver::Input;
+use crate::bbs::command::Effect;
+use crate::bbs::state::Records;
+
+/// A coordinator that has found nobody who knew anything settles after so many times the time.
+const ALONE: u32 = 3;
+
+/// What follows, in this order.
+#[derive(Debug)]
+pub enum Told {
+    /// The auction is to hear this.
+    Auction(Input),
+    /// The board is to hear that a cell is there, or is not.
+    Board(CellId, CellPresence),
+    /// The board is to hear that all cells have been heard: so many are there.
+    Settled(usize),
+    /// What is for this cell goes to this member from now on. What waited for another is dropped.
+    Open(CellId, MemberId),
+    /// Nothing can be sent to this cell any more.
+    Close(CellId),
+    /// The cell is to be told this.
+    Order(CellId, CellOrder),
+    /// All cells are to sync.
+    SyncAll,
+    /// Readers are to see what [`Floor::cell`] says of this cell now.
+    Show(CellId),
+    /// For people, and to be counted.
+    Note(Note),
+}
+
+/// Something that people want to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Note {
+    /// A cell is there.
+    Came(CellId, MemberId),
+    /// A cell was restarted.
+    Restarted(CellId, MemberId),
+    /// A cell is missing; whether it said goodbye.
+    Went(CellId, bool),
+    /// A cell and the board lastingly differ.
+    Differs(CellId),
+    /// Many cells vanished together: of how many, and how many are missing.
+    Held(Holding, usize),
+    /// Their loss is no longer held.
+    Released(Release),
+}
+
+/// A cell that is there, as it last said.
+#[derive(Debug, Clone)]
+pub struct PresentCell {
+    /// What it is.
+    pub info: Arc<CellInfo>,
+    /// How it is doing, if it has said.
+    pub load: Option<CellLoad>,
+    /// Who it is in the mesh.
+    pub member: MemberId,
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Since when it is there.
+    pub since: Timestamp,
+}
+
+/// A cell in a list of all members of the mesh.
+#[derive(Debug)]
+pub struct Listed {
+    /// Who.
+    pub holder: Arc<Holder>,
+    /// Whether it is there.
+    pub is_there: bool,
+    /// Where.
+    pub address: SocketAddr,
+    /// What it last said of its nature.
+    pub info: Option<Arc<CellInfo>>,
+    /// What it last said of its load.
+    pub load: Option<CellLoad>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Who it is, while it is there.
+    there: Option<There>,
+    info: Option<Arc<CellInfo>>,
+    load: Option<CellLoad>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct There {
+    member: MemberId,
+    /// Its life, if we have heard which.
+    generation: Option<u64>,
+    address: SocketAddr,
+    since: Timestamp,
+}
+
+/// All cells that the coordinator has heard of.
+#[derive(Debug)]
+pub struct Floor {
+    presence: Presence,
+    watch: Watch,
+    cells: BTreeMap<CellId, Known>,
+    settle_after: std::time::Duration,
+    /// When it is time to say that all have been heard.
+    settle_at: Timestamp,
+    /// The auction has missed something: it is told everything again.
+    auction_is_behind: bool,
+    effects_lost: u64,
+    out: Vec<Told>,
+}
+
+impl Floor {
+    /// Nobody has been heard of yet.
+    pub fn new(now: Timestamp, settings: &Settings) -> Self {
+        Floor {
+            presence: Presence::new(settings.hold.clone()),
+            watch: Watch::new(settings.mismatch_lasts, settings.longest_sync_pause),
+            cells: BTreeMap::new(),
+            settle_after: settings.settle_after,
+            settle_at: now + settings.settle_after * ALONE,
+            auction_is_behind: false,
+            effects_lost: 0,
+            out: Vec::new(),
+        }
+    }
+
+    /// When to [`Floor::pass`], if nothing is heard.
+    pub fn wake_at(&self) -> Option<Timestamp> {
+        let settle = (!self.presence.is_settled()).then_some(self.settle_at);
+        self.presence.wake_at().into_iter().chain(settle).min()
+    }
+
+    /// A cell that is there and has said what it is.
+    pub fn cell(&self, cell: &CellId) -> Option<PresentCell> {
+        let known = self.cells.get(cell)?;
+        let There { member, address, since, .. } = known.there?;
+        let (info, load) = (Arc::clone(known.info.as_ref()?), known.load.clone());
+        Some(PresentCell { info, load, member, address, since })
+    }
+
+    /// Whether the loss of many cells is held back now.
+    pub fn holding(&self) -> Option<Holding> {
+        self.presence.holding()
+    }
+
+    /// Whether all cells that are there have been heard.
+    pub fn is_settled(&self) -> bool {
+        self.presence.is_settled()
+    }
+
+    /// The auction did not hear something of cells.
+    pub fn auction_missed(&mut self) {
+        self.auction_is_behind = true;
+    }
+
+    /// What follows from all that was taken in since this was last called.
+    #[must_use]
+    pub fn told(&mut self) -> Vec<Told> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// The mesh has told what it knew.
+    pub fn synced(&mut self, now: Timestamp) {
+        self.settle_at = self.settle_at.min(now + self.settle_after);
+    }
+
+    /// An operator has losses that are held acted on.
+    pub fn release(&mut self, now: Timestamp) {
+        let words = self.presence.release(now);
+        self.say(words);
+    }
+
+    /// A cell is there: new, again, in a new life, or at another address.
+    pub fn came(
+        &mut self,
+        now: Timestamp,
+        holder: &Holder,
+        generation: Option<u64>,
+        address: SocketAddr,
+    ) {
+        let cell = &holder.name;
+        let known = self.cells.entry(cell.clone()).or_default();
+        let before = known.there;
+        // The life may not have been heard yet: then the first that is named is this one.
+        let another_life = before.is_some_and(|it| {
+            it.member != holder.member
+                || (it.generation.is_some() && generation.is_some() && it.generation != generation)
+        });
+        let since = before.filter(|_| !another_life).map_or(now, |it| it.since);
+        let generation = generation.or(before.and_then(|it| it.generation));
+        known.there = Some(There { member: holder.member, generation, address, since });
+        let is_new = before.is_none();
+        if is_new || another_life {
+            self.out.push(Told::Open(cell.clone(), holder.member));
+            self.watch.forget(cell);
+            let note = if is_new { Note::Came } else { Note::Restarted };
+            self.out.push(Told::Note(note(cell.clone(), holder.member)));
+            // What its last life said is told again: it stands until the new one says otherwise.
+            self.tell_anew(cell);
+        }
+        let words = self.presence.came(now, cell);
+        self.say(words);
+        self.out.push(Told::Show(cell.clone()));
+    }
+
+    /// A cell is there no longer; whether it said goodbye.
+    pub fn went(&mut self, now: Timestamp, holder: &Holder, left: bool) {
+        let cell = &holder.name;
+        let Some(known) = self.cells.get_mut(cell) else { return };
+        if known.there.is_none_or(|it| it.member != holder.member) {
+            return;
+        }
+        known.there = None;
+        self.out.push(Told::Note(Note::Went(cell.clone(), left)));
+        self.out.push(Told::Auction(Input::Gone(cell.clone())));
+        self.out.push(Told::Close(cell.clone()));
+        self.watch.forget(cell);
+        let words = self.presence.went(now, cell);
+        self.say(words);
+        self.out.push(Told::Show(cell.clone()));
+    }
+
+    /// A cell says what it is.
+    pub fn heard_info(&mut self, info: Arc<CellInfo>) {
+        let cell = info.cell_id.clone();
+        let known = self.cells.entry(cell.clone()).or_default();
+        let goes_back = known.info.as_ref().is_some_and(|it| info.version < it.version);
+        known.info = Some(Arc::clone(&info));
+        if known.there.is_some() {
+            if goes_back {
+                self.tell_anew(&cell);
+            } else {
+                self.out.push(Told::Auction(Input::Info(info)));
+            }
+        }
+        self.out.push(Told::Show(cell));
+    }
+
+    /// A cell says how it is doing.
+    pub fn heard_load(&mut self, load: CellLoad) {
+        let cell = load.cell_id.clone();
+        let known = self.cells.entry(cell.clone()).or_default();
+        if known.load.as_ref() == Some(&load) {
+            // Of a list, and told once more.
+            return;
+        }
+        // The mesh tells only what is newer. So a lower count is a new life's, whether or not we
+        // have heard of that yet.
+        let goes_back = known.load.as_ref().is_some_and(|it| load.version <= it.version);
+        known.load = Some(load.clone());
+        if known.there.is_some() {
+            if goes_back {
+                self.tell_anew(&cell);
+            } else {
+                self.out.push(Told::Auction(Input::Load(load)));
+            }
+        }
+        self.out.push(Told::Show(cell));
+    }
+
+    /// Has the auction begin anew with a cell that is there.
+    fn tell_anew(&mut self, cell: &CellId) {
+        let Some(known) = self.cells.get(cell) else { return };
+        let info = known.info.clone().map(Input::Info);
+        let load = known.load.clone().map(Input::Load);
+        let all = [Some(Input::Reborn(cell.clone())), info, load];
+        self.out.extend(all.into_iter().flatten().map(Told::Auction));
+    }
+
+    /// Passes on what follows from who is there.
+    fn say(&mut self, words: Vec<Word>) {
+        for word in words {
+            let told = match word {
+                Word::Present(cell) => Told::Board(cell, CellPresence::Present),
+                Word::Missing(_) if mutated(Bug::MissingIsNotTold) => continue,
+                Word::Missing(cell) => Told::Board(cell, CellPresence::Missing),
+                Word::Settled => Told::Settled(self.presence.present().len()),
+                Word::Held(holding) => {
+                    let missing = holding.of - self.presence.present().len();
+                    Told::Note(Note::Held(holding, missing))
+                }
+                Word::Released(why) => Told::Note(Note::Released(why)),
+            };
+            self.out.push(told);
+        }
+    }
+
+    /// A commit of the board asks for this.
+    pub fn asked(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            let told = match effect {
+                Effect::RequestAuction(lrps, tasks) => Told::Auction(Input::Request(lrps, tasks)),
+                Effect::StopInstance(key, instance) => {
+                    Told::Order(instance.cell_id.clone(), CellOrder::StopInstance(key, instance))
+                }
+                Effect::UpdateInstance(key, instance) => {
+                    Told::Order(instance.cell_id.clone(), CellOrder::UpdateInstance(key, instance))
+                }
+                Effect::CancelTask(cell, task) => Told::Order(cell, CellOrder::CancelTask(task)),
+                Effect::CallBack(_) => continue,
+            };
+            self.out.push(told);
+        }
+    }
+
+    /// What is due because of who is there.
+    pub fn pass(&mut self, now: Timestamp, records: &Records) {
+        let words = self.presence.pass(now);
+        self.say(words);
+        if !self.presence.is_settled() && self.settle_at <= now {
+            let words = self.presence.settle(now, records.named_cells());
+            self.say(words);
+            // If that is held, the hold ends it.
+            self.settle_at = Timestamp::NEVER;
+        }
+    }
+
+    /// What is looked at once in a while. `effects_lost`: so many that the board asked for never came
+    /// here. `is_idle`: nothing is under way to this cell, and nothing that it asked is being answered.
+    pub fn look(
+        &mut self,
+        now: Timestamp,
+        records: &Records,
+        effects_lost: u64,
+        is_idle: impl Fn(&CellId) -> bool,
+    ) {
+        if effects_lost > self.effects_lost {
+            self.effects_lost = effects_lost;
+            self.out.push(Told::SyncAll);
+        }
+        if std::mem::take(&mut self.auction_is_behind) {
+            self.tell_auction_everything();
+        }
+        self.compare_digests(now, records, is_idle);
+        // The timer begins anew with everything that is heard: in a storm it might never end.
+        self.pass(now, records);
+    }
+
+    fn compare_digests(
+        &mut self,
+        now: Timestamp,
+        records: &Records,
+        is_idle: impl Fn(&CellId) -> bool,
+    ) {
+        for (cell, known) in &self.cells {
+            let (Some(_), Some(load)) = (&known.there, &known.load) else { continue };
+            let board = records.digest_on(cell).number();
+            // Most agree: whether something is under way is asked of the others only.
+            let is_quiet = load.digest == board || is_idle(cell);
+            let said = load.digest;
+            let sight = if is_quiet { Sight::Quiet { said, board } } else { Sight::UnderWay };
+            if self.watch.look(now, cell, sight) {
+                self.out.push(Told::Note(Note::Differs(cell.clone())));
+                self.out.push(Told::Order(cell.clone(), CellOrder::Sync));
+            }
+        }
+    }
+
+    fn tell_auction_everything(&mut self) {
+        let cells: Vec<(CellId, bool)> =
+            self.cells.iter().map(|(cell, known)| (cell.clone(), known.there.is_some())).collect();
+        for (cell, is_there) in cells {
+            if is_there {
+                self.tell_anew(&cell);
+            } else {
+                self.out.push(Told::Auction(Input::Gone(cell)));
+            }
+        }
+    }
+
+    /// All members of the mesh that are cells: makes good what was missed. Lives are not in that list,
+    /// so each cell counts as begun anew.
+    pub fn listed(&mut self, now: Timestamp, all: Vec<Listed>) {
+        for Listed { holder, is_there, address, info, load } in all {
+            let known = self.cells.entry(holder.name.clone()).or_default();
+            // Of two members with one name, only the one that is there says what the cell is.
+            if is_there || known.there.is_none() {
+                known.info = info.or(known.info.take());
+                known.load = load.or(known.load.take());
+            }
+            if is_there {
+                if let Some(there) = &mut known.there {
+                    there.generation = None;
+                }
+                self.came(now, &holder, None, address);
+            } else {
+                self.went(now, &holder, false);
+            }
+        }
+        self.tell_auction_everything();
+    }
+
+    /// Forgets cells that the mesh has forgotten: those named here are all that it knows.
+    pub fn forget_others(&mut self, names: &BTreeSet<&CellId>) {
+        self.cells.retain(|cell, known| known.there.is_some() || names.contains(cell));
+    }
+}

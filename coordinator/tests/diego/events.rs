@@ -1,0 +1,231 @@
+//! Streams of events, as Diego's clients read them.
+
+use prost::Message;
+use volvox_protocol::diego::message as m;
+
+use crate::client::{Client, Stage, desire, task};
+
+/// Undoes base64.
+fn letters(text: &str) -> Vec<u8> {
+    let value = |letter: u8| -> u32 {
+        let known = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        known.iter().position(|it| *it == letter).map_or(0, |at| u32::try_from(at).unwrap())
+    };
+    let mut bytes = Vec::new();
+    for four in text.as_bytes().chunks(4) {
+        let bits = four.iter().fold(0, |bits, letter| bits << 6 | value(*letter));
+        let padding = four.iter().filter(|letter| **letter == b'=').count();
+        bytes.extend_from_slice(&bits.to_be_bytes()[1..4 - padding]);
+    }
+    bytes
+}
+
+/// Subscribes, and has the head before anything happens.
+fn subscribe(stage: &Stage, line: &str, cell: &str) -> Client {
+    let mut reader = stage.admin();
+    let body = m::EventsByCellId { cell_id: cell.into() }.encode_to_vec();
+    // Diego's clients say no content type here.
+    reader.send(line, "", &body);
+    let (status, headers) = reader.head();
+    assert_eq!(status, 200, "{line}");
+    let of = |name: &str| {
+        headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str())
+    };
+    assert_eq!(of("content-type"), "text/event-stream; charset=utf-8");
+    assert_eq!(of("cache-control"), "no-cache, no-store, must-revalidate");
+    assert_eq!((of("connection"), of("transfer-encoding")), ("keep-alive", "chunked"));
+    reader
+}
+
+/// The next event: its id, its name and its message.
+fn next(reader: &mut Client) -> (u64, String, Vec<u8>) {
+    let (mut id, mut name) = (None, String::new());
+    loop {
+        let line = reader.line();
+        match line.split_once(": ") {
+            Some(("id", number)) => id = Some(number.parse().unwrap()),
+            Some(("event", given)) => name = given.to_owned(),
+            Some(("data", data)) => return (id.unwrap(), name, letters(data)),
+            // The lines of chunks, and the empty ones between events.
+            _ => assert!(!line.starts_with(':'), "no comments: {line}"),
+        }
+    }
+}
+
+#[test]
+fn instances_and_what_is_desired_are_told_as_they_change() {
+    let stage = Stage::new();
+    let mut reader = subscribe(&stage, "POST /v1/events/lrp_instances.r1", "");
+    let mut of_cell = subscribe(&stage, "POST /v1/events/lrp_instances.r1", "c");
+    let mut client = stage.admin();
+    desire(&mut client, "p", 1);
+    let (id, name, data) = next(&mut reader);
+    assert_eq!((id, name.as_str()), (0, "desired_lrp_created"));
+    let created = m::DesiredLrpCreatedEvent::decode(&data[..]).unwrap();
+    assert_eq!(created.trace_id, "trace-1", "as the header said");
+    assert_eq!(created.desired_lrp.unwrap().image_layers.len(), 2);
+    let (id, name, data) = next(&mut reader);
+    assert_eq!((id, name.as_str()), (1, "actual_lrp_instance_created"));
+    let created = m::ActualLrpInstanceCreatedEvent::decode(&data[..]).unwrap();
+    assert_eq!(created.trace_id, "trace-1");
+    assert_eq!(created.actual_lrp.unwrap().state, "UNCLAIMED");
+    let claim = m::ClaimActualLrpRequest {
+        process_guid: "p".into(),
+        index: 0,
+        actual_lrp_instance_key: Some(m::ActualLrpInstanceKey {
+            instance_guid: "i".into(),
+            cell_id: "c".into(),
+        }),
+    };
+    client.done("/v1/actual_lrps/claim", &claim);
+    // The auction may have said before that it found no cell: then the state stays.
+    let changed = loop {
+        let (_, name, data) = next(&mut reader);
+        assert_eq!(name, "actual_lrp_instance_changed");
+        let changed = m::ActualLrpInstanceChangedEvent::decode(&data[..]).unwrap();
+        if changed.after.as_ref().unwrap().state == "CLAIMED" {
+            break changed;
+        }
+    };
+    assert_eq!(changed.before.unwrap().state, "UNCLAIMED");
+    assert_eq!(changed.actual_lrp_instance_key, claim.actual_lrp_instance_key);
+    assert_eq!(changed.actual_lrp_key.unwrap().process_guid, "p");
+    // Through a cell's filter: what is desired, and then what came to the cell.
+    assert_eq!(next(&mut of_cell).1, "desired_lrp_created");
+    let (id, name, data) = next(&mut of_cell);
+    assert_eq!((id, name.as_str()), (1, "actual_lrp_instance_changed"));
+    let changed = m::ActualLrpInstanceChangedEvent::decode(&data[..]).unwrap();
+    assert_eq!(changed.after.unwrap().state, "CLAIMED");
+    let crash = m::CrashActualLrpRequest {
+        actual_lrp_key: changed.actual_lrp_key,
+        actual_lrp_instance_key: changed.actual_lrp_instance_key,
+        error_message: "exit 1".into(),
+    };
+    client.done("/v1/actual_lrps/crash", &crash);
+    let (_, name, data) = next(&mut reader);
+    assert_eq!(name, "actual_lrp_crashed", "the crash comes first");
+    let crashed = m::ActualLrpCrashedEvent::decode(&data[..]).unwrap();
+    assert_eq!((crashed.crash_count, crashed.crash_reason.as_str()), (1, "exit 1"));
+    let names = [next(&mut reader).1, next(&mut reader).1];
+    assert_eq!(names, ["actual_lrp_instance_created", "actual_lrp_instance_removed"]);
+    let remove = m::RemoveDesiredLrpRequest { process_guid: "p".into() };
+    client.done("/v1/desired_lrp/remove", &remove);
+    let removed = loop {
+        let (_, name, data) = next(&mut reader);
+        if name == "desired_lrp_removed" {
+            break m::DesiredLrpRemovedEvent::decode(&data[..]).unwrap();
+        }
+    };
+    assert_eq!(removed.desired_lrp.unwrap().process_guid, "p");
+}
+
+#[test]
+fn the_older_stream_tells_of_groups() {
+    let stage = Stage::new();
+    let mut reader = subscribe(&stage, "GET /v1/events.r1", "");
+    let mut client = stage.admin();
+    desire(&mut client, "p", 1);
+    assert_eq!(next(&mut reader).1, "desired_lrp_created");
+    let (_, name, data) = next(&mut reader);
+    assert_eq!(name, "actual_lrp_created");
+    let created = m::ActualLrpCreatedEvent::decode(&data[..]).unwrap();
+    let group = created.actual_lrp_group.unwrap();
+    assert_eq!(group.instance.unwrap().actual_lrp_key.unwrap().process_guid, "p");
+    let update = m::DesiredLrpUpdate { annotation: Some("x".into()), ..Default::default() };
+    let update = m::UpdateDesiredLrpRequest { process_guid: "p".into(), update: Some(update) };
+    client.done("/v1/desired_lrp/update", &update);
+    let changed = loop {
+        let (_, name, data) = next(&mut reader);
+        if name == "desired_lrp_changed" {
+            break m::DesiredLrpChangedEvent::decode(&data[..]).unwrap();
+        }
+    };
+    assert_eq!(changed.before.unwrap().annotation, "note");
+    assert_eq!(changed.after.unwrap().annotation, "x");
+    assert_eq!(changed.trace_id, "trace-1");
+}
+
+#[test]
+fn the_oldest_streams_tell_in_the_oldest_form() {
+    let stage = Stage::new();
+    let mut groups = subscribe(&stage, "GET /v1/events", "");
+    let mut instances = subscribe(&stage, "POST /v1/events/lrp_instances", "");
+    let mut tasks = subscribe(&stage, "POST /v1/events/tasks", "");
+    let mut client = stage.admin();
+    desire(&mut client, "p", 1);
+    for reader in [&mut groups, &mut instances] {
+        let (_, name, data) = next(reader);
+        assert_eq!(name, "desired_lrp_created");
+        let lrp = m::DesiredLrpCreatedEvent::decode(&data[..]).unwrap().desired_lrp.unwrap();
+        assert_eq!((lrp.image_layers.len(), lrp.cached_dependencies.len()), (0, 0));
+        assert_eq!(lrp.deprecated_start_timeout_s, 61);
+        let timeout = lrp.monitor.unwrap().timeout_action.unwrap();
+        assert_eq!(timeout.deprecated_timeout_ns, 1_500_000_000);
+        let setup = lrp.setup.unwrap().serial_action.unwrap();
+        assert_eq!(setup.actions.len(), 2, "dependencies, then the exclusive layer");
+    }
+    client.done("/v1/tasks/desire.r2", &task("t"));
+    let (id, name, data) = next(&mut tasks);
+    assert_eq!((id, name.as_str()), (0, "task_created"));
+    let told = m::TaskCreatedEvent::decode(&data[..]).unwrap().task.unwrap();
+    let definition = told.task_definition.unwrap();
+    assert_eq!((definition.image_layers.len(), definition.cached_dependencies.len()), (0, 1));
+}
+
+#[test]
+fn the_oldest_form_is_told_in_json_too() {
+    let stage = Stage::new();
+    let mut reader = stage.admin();
+    reader.send("GET /v1/events/lrp_instances", "accept: application/json\r\n", b"");
+    assert_eq!(reader.head().0, 200);
+    let mut client = stage.admin();
+    desire(&mut client, "p", 1);
+    let data = loop {
+        if let Some(data) = reader.line().strip_prefix("data: ") {
+            break serde_json::from_str::<serde_json::Value>(data).unwrap();
+        }
+    };
+    let lrp = &data["desired_lrp"];
+    assert_eq!((lrp.get("image_layers"), lrp.get("cached_dependencies")), (None, None));
+    assert_eq!(lrp["deprecated_timeout_ns"], 61, "{data}");
+    assert!(lrp["setup"]["serial"].is_object(), "{data}");
+}
+
+#[test]
+fn tasks_are_told_whatever_the_cell() {
+    let stage = Stage::new();
+    let mut reader = subscribe(&stage, "POST /v1/events/tasks.r1", "nowhere");
+    let mut client = stage.admin();
+    client.done("/v1/tasks/desire.r2", &task("t"));
+    let (id, name, data) = next(&mut reader);
+    assert_eq!((id, name.as_str()), (0, "task_created"));
+    let told = m::TaskCreatedEvent::decode(&data[..]).unwrap().task.unwrap();
+    assert_eq!(told.task_definition.unwrap().image_layers.len(), 2);
+    client.done("/v1/tasks/cancel", &m::TaskGuidRequest { task_guid: "t".into() });
+    let (_, _, data) = loop {
+        let event = next(&mut reader);
+        let changed = m::TaskChangedEvent::decode(&event.2[..]).unwrap();
+        if event.1 == "task_changed" && changed.after.unwrap().state == 3 {
+            break event;
+        }
+    };
+    let changed = m::TaskChangedEvent::decode(&data[..]).unwrap();
+    assert!(changed.after.unwrap().failed && !changed.before.unwrap().failed);
+}
+
+#[test]
+fn a_subscription_that_cannot_be_read_is_an_error_of_the_server() {
+    let stage = Stage::new();
+    let mut client = stage.admin();
+    client.send("POST /v1/events/lrp_instances.r1", "", &[0x0a, 0x05]);
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.body.len()), (500, 0));
+}
+
+#[test]
+fn a_stream_ends_cleanly_when_the_coordinator_stops() {
+    let stage = Stage::new();
+    let mut reader = subscribe(&stage, "POST /v1/events/lrp_instances.r1", "");
+    drop(stage);
+    assert_eq!(reader.line(), "0", "the last chunk, and no event before it");
+}

@@ -1,0 +1,193 @@
+//! A look at a body before it is read: whether it is whole, how deep it goes, how many messages are in it.
+//!
+//! A message of two bytes may become a struct of two hundred, and a list of such messages grows while it
+//! is read; so what would take too much memory is refused before anything is made of it. The rules of
+//! the records themselves ([`crate::validate`]) are stricter, and come later.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use super::message::{Declaration, MESSAGES};
+
+/// Messages in one body, each counted as a quarter of a kilobyte: together 64 MiB.
+pub const MOST_MESSAGES: usize = 262_144;
+/// Messages inside of each other. Each action takes two of them.
+pub const DEEPEST: usize = 64;
+
+/// Why a body is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Misshapen {
+    /// It ends in the middle of something, or is no protobuf.
+    #[error("the body is cut off or is no protobuf")]
+    Broken,
+    /// It goes deeper than anything that has a meaning.
+    #[error("messages are nested deeper than {DEEPEST}")]
+    Deep,
+    /// There is too much in it.
+    #[error("the body has more than {MOST_MESSAGES} messages")]
+    Many,
+}
+
+/// What may stand in a field that is a message.
+#[derive(Clone, Copy)]
+enum Inside {
+    Message(&'static str),
+    /// An entry of a map; its value may be a message.
+    Entry(Option<&'static str>),
+}
+
+type Insides = BTreeMap<&'static str, BTreeMap<u32, Inside>>;
+
+static INSIDES: LazyLock<Insides> =
+    LazyLock::new(|| MESSAGES.iter().copied().flatten().map(insides).collect());
+
+fn insides(message: &'static Declaration) -> (&'static str, BTreeMap<u32, Inside>) {
+    let fields = message.fields.iter().filter_map(|field| {
+        let inside = match field.kind {
+            kind if kind.starts_with("message") => Inside::Message(innermost(field.held_as)),
+            kind if kind.starts_with("btree_map") => {
+                Inside::Entry(kind.contains("message").then(|| innermost(field.held_as)))
+            }
+            _ => return None,
+        };
+        Some((field.number, inside))
+    });
+    (message.held_as, fields.collect())
+}
+
+/// `Action` of `Option<Box<Action>>`, and of `BTreeMap<String, Action>`.
+pub(super) fn innermost(held_as: &'static str) -> &'static str {
+    let inside = held_as.rsplit('<').next().unwrap_or(held_as);
+    let inside = inside.split('>').next().unwrap_or(inside);
+    inside.rsplit(',').next().unwrap_or(inside).trim()
+}
+
+/// Looks over a body that is to be read as the message held as `held_as`.
+pub fn look_over(held_as: &str, body: &[u8]) -> Result<(), Misshapen> {
+    let mut count = 0;
+    look_into(INSIDES.get(held_as), body, DEEPEST, &mut count)
+}
+
+fn look_into(
+    fields: Option<&BTreeMap<u32, Inside>>,
+    mut rest: &[u8],
+    deeper: usize,
+    count: &mut usize,
+) -> Result<(), Misshapen> {
+    *count += 1;
+    if *count > MOST_MESSAGES {
+        return Err(Misshapen::Many);
+    }
+    if deeper == 0 {
+        return Err(Misshapen::Deep);
+    }
+    let mut groups = 0_usize;
+    while !rest.is_empty() {
+        let key = varint(&mut rest)?;
+        let number = u32::try_from(key >> 3).map_err(|_| Misshapen::Broken)?;
+        match key & 7 {
+            0 => drop(varint(&mut rest)?),
+            1 => drop(take(&mut rest, 8)?),
+            2 => {
+                let length = usize::try_from(varint(&mut rest)?).map_err(|_| Misshapen::Broken)?;
+                let content = take(&mut rest, length)?;
+                match fields.and_then(|fields| fields.get(&number)).filter(|_| groups == 0) {
+                    None => {}
+                    Some(Inside::Message(name)) => {
+                        look_into(INSIDES.get(name), content, deeper - 1, count)?;
+                    }
+                    Some(Inside::Entry(value)) => {
+                        let value = value.map(|name| (2, Inside::Message(name)));
+                        let entry: BTreeMap<u32, Inside> = value.into_iter().collect();
+                        look_into(Some(&entry), content, deeper - 1, count)?;
+                    }
+                }
+            }
+            // Groups are of the time before the BBS; who has some is skipped over.
+            3 if groups < DEEPEST => groups += 1,
+            4 if groups > 0 => groups -= 1,
+            5 => drop(take(&mut rest, 4)?),
+            _ => return Err(Misshapen::Broken),
+        }
+    }
+    if groups == 0 { Ok(()) } else { Err(Misshapen::Broken) }
+}
+
+fn varint(rest: &mut &[u8]) -> Result<u64, Misshapen> {
+    let mut value = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, after) = rest.split_first().ok_or(Misshapen::Broken)?;
+        *rest = after;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Ok(value);
+        }
+    }
+    Err(Misshapen::Broken)
+}
+
+fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], Misshapen> {
+    let (taken, after) = rest.split_at_checked(length).ok_or(Misshapen::Broken)?;
+    *rest = after;
+    Ok(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::super::message as m;
+    use super::*;
+
+    #[test]
+    fn what_stands_inside_is_known_by_the_type() {
+        for (held_as, inside) in [
+            ("Option<Box<TimeoutAction>>", "TimeoutAction"),
+            ("Vec<Action>", "Action"),
+            ("BTreeMap<String, MetricTagValue>", "MetricTagValue"),
+        ] {
+            assert_eq!(innermost(held_as), inside);
+        }
+    }
+
+    #[test]
+    fn many_small_messages_are_refused_before_they_are_read() {
+        // An egress rule with nothing in it takes three bytes.
+        let rule = [0xa2, 0x01, 0x00];
+        let many = rule.repeat(MOST_MESSAGES);
+        assert_eq!(look_over("DesiredLrp", &many), Err(Misshapen::Many));
+        assert_eq!(look_over("DesiredLrp", &rule.repeat(1_000)), Ok(()));
+    }
+
+    #[test]
+    fn deep_actions_are_refused_and_ordinary_ones_are_not() {
+        let nested = |depth: usize| {
+            let mut action = m::Action { run_action: Some(Box::default()), ..Default::default() };
+            for _ in 1..depth {
+                let inner = m::TryAction { action: Some(action), ..Default::default() };
+                action = m::Action { try_action: Some(Box::new(inner)), ..Default::default() };
+            }
+            action.encode_to_vec()
+        };
+        assert_eq!(look_over("Action", &nested(16)), Ok(()));
+        assert_eq!(look_over("Action", &nested(40)), Err(Misshapen::Deep));
+    }
+
+    #[test]
+    fn unknown_fields_pass_and_broken_bytes_do_not() {
+        // Numbers 1000 to 1003: a varint, eight bytes, a text and four bytes; then a group.
+        let unknown = [
+            &[0xc0, 0x3e, 0x07][..],
+            &[0xc9, 0x3e, 1, 2, 3, 4, 5, 6, 7, 8],
+            &[0xd2, 0x3e, 0x02, b'h', b'i'],
+            &[0xdd, 0x3e, 1, 2, 3, 4],
+            &[0xe3, 0x3e, 0x08, 0x01, 0xe4, 0x3e],
+        ]
+        .concat();
+        assert_eq!(look_over("Task", &unknown), Ok(()));
+        assert!(m::Task::decode(&unknown[..]).is_ok());
+        for broken in [&[0x0a][..], &[0x0a, 0x05, 0x01], &[0xff; 11], &[0x0f], &[0xe3, 0x3e]] {
+            assert_eq!(look_over("Task", broken), Err(Misshapen::Broken), "{broken:?}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Requests, answers and entries of our own routes: Diego knows no messages for them. The API does not
+//! let protobuf come to those routes; these lines only say so to the compiler.
+
+use super::{Entry, Reply, Request, Unread};
+use crate::api::{
+    CallbacksResponse, CellRequestBody, CellStatesResponse, ExecRequest, ExplainRequest,
+    ExplainResponse, IssueCertificateRequest, IssueCertificateResponse, JoinTokenIdRequest,
+    JoinTokenRequest, JoinTokenResponse, JoinTokensResponse, LogsRequest, LrpDeploymentResponse,
+    LrpDeploymentsResponse, MemberRequest, MembersResponse,
+};
+use crate::deployment::{
+    ActivateLrpDeploymentDefinitionRequest, CreateLrpDeploymentRequest, LrpDeployment,
+    LrpDeploymentsRequest, RollbackDesiredLrpRequest, UpdateLrpDeploymentRequest,
+};
+
+macro_rules! unspoken {
+    (requests: $($request:ty),* ; replies: $($reply:ty),* ; entries: $($entry:ty),* ;) => {
+        $( impl Request for $request {
+            fn from_diego(_: &[u8]) -> Result<Self, Unread> {
+                Err(Unread::Undecodable)
+            }
+        } )*
+        $( impl Reply for $reply {
+            fn into_diego(self) -> Vec<u8> {
+                Vec::new()
+            }
+        } )*
+        $( impl Entry for $entry {
+            fn put_diego(self, _: &mut Vec<u8>) {}
+        } )*
+    };
+}
+
+unspoken! {
+    requests: ActivateLrpDeploymentDefinitionRequest, CellRequestBody, CreateLrpDeploymentRequest,
+        ExecRequest, ExplainRequest, IssueCertificateRequest, JoinTokenIdRequest, JoinTokenRequest, LogsRequest,
+        LrpDeploymentsRequest, MemberRequest, RollbackDesiredLrpRequest,
+        UpdateLrpDeploymentRequest;
+    replies: CallbacksResponse, CellStatesResponse, ExplainResponse, IssueCertificateResponse, JoinTokenResponse,
+        JoinTokensResponse, LrpDeploymentResponse, LrpDeploymentsResponse, MembersResponse;
+    entries: LrpDeployment;
+}

@@ -1,0 +1,75 @@
+//! Our records as the BBS's messages. Writing is total: what a message cannot say (a count above two
+//! thousand million, ids of definitions) is cut to what it can, or left out.
+//!
+//! Sub-messages that Diego's own encoder always writes are always there, also when they are empty.
+
+mod action;
+mod actual;
+mod definition;
+mod event;
+mod part;
+mod reply;
+mod straight;
+mod task;
+
+pub use actual::{cell_presence, group};
+pub use definition::{desired_lrp, scheduling_info};
+pub use event::event;
+pub use reply::error_type;
+pub use straight::Writer;
+pub use task::task;
+
+use super::{message as m, wording};
+use crate::api::ApiError;
+use crate::tag::{Epoch, ModificationTag};
+use crate::time::Timestamp;
+
+/// An answer that Diego's clients can read.
+pub trait Reply: Sized {
+    /// The bytes of the message. Answers of our own routes have none.
+    fn into_diego(self) -> Vec<u8>;
+}
+
+/// An entry of a list that Diego's clients can read.
+pub trait Entry: Sized {
+    /// Writes the message's bytes behind what is there. Takes what was made for it, and no more than a
+    /// look at what others share.
+    fn put_diego(self, out: &mut Vec<u8>);
+}
+
+/// A count, as far as the BBS can count.
+fn count(given: u32) -> i32 {
+    i32::try_from(given).unwrap_or(i32::MAX)
+}
+
+/// A span, as far as the BBS can count.
+fn span(given: u64) -> i64 {
+    i64::try_from(given).unwrap_or(i64::MAX)
+}
+
+/// A time, as far as the BBS can count.
+fn time(given: Timestamp) -> i64 {
+    span(given.as_nanos())
+}
+
+fn modification_tag(given: ModificationTag) -> m::ModificationTag {
+    let epoch = if given.epoch == Epoch::NONE { String::new() } else { given.epoch.to_string() };
+    m::ModificationTag { epoch, index: given.index }
+}
+
+/// A failure; its kind is one of the BBS's, or not known to it. Broken rules are told in its words.
+pub fn error(given: &ApiError) -> m::Error {
+    let kind = error_type(&given.kind);
+    // The BBS begins these two with a capital letter.
+    const CAPITAL: [m::ErrorType; 2] =
+        [m::ErrorType::InvalidStateTransition, m::ErrorType::RunningOnDifferentCell];
+    let message = if kind == m::ErrorType::InvalidRequest && !given.details.is_empty() {
+        wording::told(given.details.iter().map(|it| (it.path.as_str(), it.rule.as_str())))
+    } else if CAPITAL.contains(&kind) {
+        let (first, rest) = given.message.split_at_checked(1).unwrap_or_default();
+        first.to_ascii_uppercase() + rest
+    } else {
+        given.message.clone()
+    };
+    m::Error { kind: kind.into(), message }
+}

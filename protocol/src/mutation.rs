@@ -1,0 +1,117 @@
+//! Deliberate bugs, for the test that the simulator finds bugs. None can be switched on in a release:
+//! there, [`mutated`] is `false` before anything is compiled.
+//!
+//! A bug is on for a thread, for as long as the value that [`Bug::on`] gives lives.
+
+#[cfg(debug_assertions)]
+use std::cell::Cell;
+#[cfg(debug_assertions)]
+use std::marker::PhantomData;
+
+/// One deliberate bug.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bug {
+    /// Now and then a commit leaves out one change.
+    LostChange,
+    /// What could not be committed stays on the board.
+    NotTakenBack,
+    /// What could not be committed is acknowledged.
+    AnswersRegardless,
+    /// Subscribers are not told that an instance came to run.
+    DroppedEvent,
+    /// `rep_lrp`: a container that runs is not reported for a record that is claimed.
+    NeverStarted,
+    /// `rep_lrp`: a container is kept whose record runs on another cell.
+    KeepsWhatIsTheirs,
+    /// After a restart of the coordinator new records take the places of old ones on the disk.
+    RowsAreReused,
+    /// The board is not told that an instance has other tags now.
+    TagsAreNotTold,
+    /// A task whose cell is missing is started again on another.
+    LostTaskStartsAgain,
+    /// A task whose cell is missing runs for ever.
+    LostTaskIsNotEnded,
+    /// A claim is not checked: whoever comes last has the instance.
+    UncheckedClaim,
+    /// The suspect is not removed when its replacement runs.
+    SuspectStays,
+    /// Nobody asks again for a start that was lost.
+    StartsAreNotRepeated,
+    /// An instance that was only claimed is not replaced when its cell is missing.
+    ClaimedIsNotReplaced,
+    /// Domains count as fresh for ever.
+    AlwaysFresh,
+    /// Cell and board may differ for ever.
+    NoSyncOnMismatch,
+    /// A cell that is missing is not told to the board.
+    MissingIsNotTold,
+    /// An update that is done does not end.
+    RollNeverEnds,
+    /// `rep_lrp`: a container that crashed is left, and its record runs on.
+    CrashIsIgnored,
+    /// After a restart of the agent, what had ended meanwhile is not noticed.
+    ForgetsExits,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Bug; 20] = [
+        Bug::LostChange,
+        Bug::NotTakenBack,
+        Bug::AnswersRegardless,
+        Bug::DroppedEvent,
+        Bug::NeverStarted,
+        Bug::KeepsWhatIsTheirs,
+        Bug::RowsAreReused,
+        Bug::TagsAreNotTold,
+        Bug::LostTaskStartsAgain,
+        Bug::LostTaskIsNotEnded,
+        Bug::UncheckedClaim,
+        Bug::SuspectStays,
+        Bug::StartsAreNotRepeated,
+        Bug::ClaimedIsNotReplaced,
+        Bug::AlwaysFresh,
+        Bug::NoSyncOnMismatch,
+        Bug::MissingIsNotTold,
+        Bug::RollNeverEnds,
+        Bug::CrashIsIgnored,
+        Bug::ForgetsExits,
+    ];
+
+    /// Switches it on for this thread, until the value is dropped.
+    #[cfg(debug_assertions)]
+    #[must_use]
+    pub fn on(self) -> Switched {
+        BUG.set(Some(self));
+        Switched(PhantomData)
+    }
+}
+
+#[cfg(debug_assertions)]
+thread_local! {
+    static BUG: Cell<Option<Bug>> = const { Cell::new(None) };
+}
+
+/// A bug that is on.
+#[cfg(debug_assertions)]
+#[derive(Debug)]
+pub struct Switched(PhantomData<*const ()>);
+
+#[cfg(debug_assertions)]
+impl Drop for Switched {
+    fn drop(&mut self) {
+        BUG.set(None);
+    }
+}
+
+/// Whether this bug is on.
+#[cfg(debug_assertions)]
+pub fn mutated(bug: Bug) -> bool {
+    BUG.get() == Some(bug)
+}
+
+/// Whether this bug is on: never.
+#[cfg(not(debug_assertions))]
+pub const fn mutated(_: Bug) -> bool {
+    false
+}

@@ -1,0 +1,264 @@
+//! Diego's messages: our value → bytes → our value, whatever the value; bytes that were made by hand from
+//! the tables of fields; bytes that nobody meant.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+#[path = "diego/bytes.rs"]
+mod bytes;
+#[path = "diego/refused.rs"]
+mod refused;
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use prost::Message as _;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use volvox_protocol::actual_lrp::{ActualLrp, LrpGroup};
+use volvox_protocol::api::DesireLrpRequest;
+use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpSchedulingInfo};
+use volvox_protocol::diego::read::{self, Request as _, decode};
+use volvox_protocol::diego::{Entry as _, message as m, write};
+use volvox_protocol::task::Task;
+use volvox_protocol::validate::{Checker, Validate};
+
+const LRP: &str = include_str!("samples/desired_lrp.json");
+const TASK: &str = include_str!("samples/task.json");
+const RUNNING: &str = r#"{
+  "process_guid": "p", "index": 3, "domain": "d", "definition_id": "p",
+  "instance_guid": "ig-1", "cell_id": "cell-1", "address": "10.0.0.1",
+  "ports": [{"container_port": 8080, "host_port": 60001,
+    "container_tls_proxy_port": 61001, "host_tls_proxy_port": 60002},
+    {"container_port": 0, "host_port": 0,
+    "container_tls_proxy_port": 0, "host_tls_proxy_port": 0}],
+  "instance_address": "10.255.0.2", "preferred_address": "HOST",
+  "instance_ipv6_address": "fd00::2", "crash_count": 1, "crash_reason": "exit 1",
+  "state": "RUNNING", "since": 77, "presence": "SUSPECT",
+  "modification_tag": {"epoch": "01234567-89ab-4def-8123-456789abcdef", "index": 3},
+  "actual_lrp_internal_routes": [{"hostname": "a.internal"}],
+  "metric_tags": {"source_id": "app", "empty": ""}, "routable": true, "availability_zone": "z1"
+}"#;
+
+/// One thing done to a JSON value: at some leaf or branch, something else.
+#[derive(Debug, Clone)]
+struct Twist {
+    place: Index,
+    deed: Deed,
+}
+
+#[derive(Debug, Clone)]
+enum Deed {
+    Say(String),
+    Count(u32),
+    Flip,
+    Empty,
+    LeaveOut(Index),
+    Twice(Index),
+}
+
+fn twists() -> impl Strategy<Value = Vec<Twist>> {
+    let deed = prop_oneof![
+        "\\PC{0,300}".prop_map(Deed::Say),
+        (0..=i32::MAX.unsigned_abs()).prop_map(Deed::Count),
+        Just(Deed::Flip),
+        Just(Deed::Empty),
+        any::<Index>().prop_map(Deed::LeaveOut),
+        any::<Index>().prop_map(Deed::Twice),
+    ];
+    let twist = (any::<Index>(), deed).prop_map(|(place, deed)| Twist { place, deed });
+    prop::collection::vec(twist, 0..8)
+}
+
+/// How many values there are inside, itself counted.
+fn size(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(inside) => inside.iter().map(size).sum::<usize>(),
+        Value::Object(inside) => inside.values().map(size).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
+/// Does something to the nth value inside.
+fn at_nth(value: &mut Value, mut nth: usize, deed: &Deed) {
+    if nth == 0 {
+        return apply(value, deed);
+    }
+    nth -= 1;
+    let inside: Vec<&mut Value> = match value {
+        Value::Array(inside) => inside.iter_mut().collect(),
+        Value::Object(inside) => inside.values_mut().collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return,
+    };
+    for one in inside {
+        let size = size(one);
+        if nth < size {
+            return at_nth(one, nth, deed);
+        }
+        nth -= size;
+    }
+}
+
+fn apply(value: &mut Value, deed: &Deed) {
+    match (value, deed) {
+        (Value::String(text), Deed::Say(other)) => text.clone_from(other),
+        (Value::String(text), Deed::Empty) => text.clear(),
+        (value @ Value::Number(_), Deed::Count(other)) => *value = json!(other),
+        (value @ Value::Number(_), Deed::Empty) => *value = json!(0),
+        (Value::Bool(it), Deed::Flip) => *it = !*it,
+        (Value::Array(some), Deed::LeaveOut(at)) if !some.is_empty() => {
+            some.remove(at.index(some.len()));
+        }
+        (Value::Array(some), Deed::Twice(at)) if !some.is_empty() => {
+            some.push(some[at.index(some.len())].clone());
+        }
+        (Value::Object(some), Deed::LeaveOut(at)) if !some.is_empty() => {
+            let key = some.keys().nth(at.index(some.len())).unwrap().clone();
+            some.remove(&key);
+        }
+        _ => {}
+    }
+}
+
+/// A value like the sample, if what became of it is one.
+fn like<T: DeserializeOwned>(sample: &str, twists: &[Twist]) -> Option<T> {
+    let mut value: Value = serde_json::from_str(sample).unwrap();
+    for twist in twists {
+        let at = twist.place.index(size(&value));
+        at_nth(&mut value, at, &twist.deed);
+    }
+    serde_json::from_value(value).ok()
+}
+
+/// What the messages cannot say is gone: ids of definitions, a port named twice.
+fn as_told(mut lrp: DesiredLrp) -> DesiredLrp {
+    lrp.definition.ports = lrp.definition.distinct_ports();
+    lrp.definition_id = None;
+    lrp.previous_definition_id = None;
+    lrp
+}
+
+fn desired_again(lrp: &DesiredLrp) -> Option<DesiredLrp> {
+    let mut bytes = Vec::new();
+    lrp.clone().put_diego(&mut bytes);
+    let mut at = Checker::default();
+    Some(read::desired_lrp(&mut at, decode("DesiredLrp", &bytes).ok()?))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn a_desired_lrp_comes_back_as_it_was(twists in twists()) {
+        if let Some(lrp) = like::<DesiredLrp>(LRP, &twists) {
+            prop_assert_eq!(desired_again(&lrp), Some(as_told(lrp)));
+        }
+    }
+
+    #[test]
+    fn what_is_valid_is_valid_in_a_message_too(twists in twists()) {
+        if let Some(lrp) = like::<DesiredLrp>(LRP, &twists) {
+            let wanted = as_told(lrp);
+            let message =
+                m::DesireLrpRequest { desired_lrp: Some(write::desired_lrp(wanted.clone())) };
+            let read = DesireLrpRequest::from_diego(&message.encode_to_vec());
+            let valid = volvox_protocol::validate::Valid::new(wanted.clone());
+            match (read, valid) {
+                (Ok(read), Ok(_)) => prop_assert_eq!(read.desired_lrp, wanted),
+                (Err(_), Err(_)) => {}
+                (read, valid) => prop_assert!(false, "{read:?}\n{valid:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_task_comes_back_as_it_was(twists in twists()) {
+        if let Some(task) = like::<Task>(TASK, &twists) {
+            let mut bytes = Vec::new();
+            (&task).put_diego(&mut bytes);
+            let read = read::task(&mut Checker::default(), decode("Task", &bytes).unwrap());
+            prop_assert_eq!(read, task);
+        }
+    }
+
+    #[test]
+    fn an_instance_comes_back_as_it_was(twists in twists(), state in 0..4_usize) {
+        if let Some(lrp) = like::<ActualLrp>(RUNNING, &twists) {
+            let mut value = serde_json::to_value(&lrp).unwrap();
+            value["state"] = ["RUNNING", "UNCLAIMED", "CLAIMED", "CRASHED"][state].into();
+            let Ok(mut lrp) = serde_json::from_value::<ActualLrp>(value) else { return Ok(()) };
+            lrp.definition_id = (&lrp.process_guid).into();
+            let mut bytes = Vec::new();
+            (&lrp).put_diego(&mut bytes);
+            let message: m::ActualLrp = decode("ActualLrp", &bytes).unwrap();
+            // Written straight, the bytes are those of the message.
+            prop_assert_eq!(message.encode_to_vec(), bytes);
+            let read = read::actual_lrp(&mut Checker::default(), message);
+            prop_assert_eq!(&read, &lrp);
+            let lrp = Arc::new(lrp);
+            let group = LrpGroup { instance: Some(Arc::clone(&lrp)), evacuating: Some(lrp) };
+            let mut bytes = Vec::new();
+            (&group).put_diego(&mut bytes);
+            let message: m::ActualLrpGroup = decode("ActualLrpGroup", &bytes).unwrap();
+            prop_assert_eq!(write::group(&group), message.clone());
+            prop_assert_eq!(read::group(&mut Checker::default(), message), group);
+        }
+    }
+
+    #[test]
+    fn random_bytes_are_refused_or_read_and_never_worse(
+        bytes in prop::collection::vec(any::<u8>(), 0..512),
+    ) {
+        let _ = DesireLrpRequest::from_diego(&bytes);
+        let _ = volvox_protocol::api::DesireTaskRequest::from_diego(&bytes);
+        let _ = volvox_protocol::api::StartActualLrpRequest::from_diego(&bytes);
+        let _ = volvox_protocol::api::UpdateDesiredLrpRequest::from_diego(&bytes);
+        let _ = decode::<m::ActualLrp>("ActualLrp", &bytes)
+            .map(|message| read::actual_lrp(&mut Checker::default(), message));
+    }
+
+    #[test]
+    fn damaged_messages_are_refused_or_read_and_never_worse(
+        places in prop::collection::vec((any::<Index>(), any::<u8>()), 1..6),
+        cut in any::<Index>(),
+    ) {
+        let lrp: DesiredLrp = serde_json::from_str(LRP).unwrap();
+        let message = m::DesireLrpRequest { desired_lrp: Some(write::desired_lrp(lrp)) };
+        let mut bytes = message.encode_to_vec();
+        for (place, byte) in places {
+            let at = place.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let _ = DesireLrpRequest::from_diego(&bytes);
+        bytes.truncate(cut.index(bytes.len()));
+        let _ = DesireLrpRequest::from_diego(&bytes);
+    }
+}
+
+#[test]
+fn the_samples_are_valid_and_have_every_field() {
+    let lrp: DesiredLrp = serde_json::from_str(LRP).unwrap();
+    let mut at = Checker::default();
+    lrp.check(&mut at);
+    let message = write::desired_lrp(lrp.clone());
+    let fields = m::declaration("DesiredLrp").unwrap().fields;
+    let mut written = std::collections::BTreeSet::new();
+    let bytes = message.encode_to_vec();
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        let (number, kind) = prost::encoding::decode_key(&mut rest).unwrap();
+        written.insert(number);
+        let context = prost::encoding::DecodeContext::default();
+        prost::encoding::skip_field(kind, number, &mut rest, context).unwrap();
+    }
+    let left: Vec<&str> = fields
+        .iter()
+        .filter(|field| !written.contains(&field.number))
+        .map(|field| field.name)
+        .collect();
+    assert_eq!(left, Vec::<&str>::new(), "not in the sample: nothing is said of them");
+    let info = DesiredLrpSchedulingInfo::from(&lrp);
+    let told = write::scheduling_info(info);
+    assert_eq!(told.desired_lrp_key.unwrap().process_guid, "app-1_a");
+    assert_eq!(told.routes.unwrap().routes.len(), 2);
+}

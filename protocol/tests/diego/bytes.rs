@@ -1,0 +1,157 @@
+//! Bytes that were put together by hand, from the numbers and types in the tables of the BBS's messages.
+//! A tag is the field's number times eight, plus 0 for a number and 2 for what has a length.
+
+use prost::Message as _;
+use volvox_protocol::actual_lrp::ActualLrp;
+use volvox_protocol::api::{
+    ActualLrpsRequest, ApiError, DesireTaskRequest, EvacuateRunningActualLrpRequest,
+    LifecycleResponse, PingResponse, StartActualLrpRequest, UpsertDomainRequest,
+};
+use volvox_protocol::diego::{Entry as _, Reply as _, Request as _, message as m};
+
+#[test]
+fn a_domain_and_its_ttl() {
+    // 1 domain "cf", 2 ttl 300.
+    let bytes = [0x0a, 0x02, b'c', b'f', 0x10, 0xac, 0x02];
+    let read = UpsertDomainRequest::from_diego(&bytes).unwrap();
+    assert_eq!((read.domain.as_str(), read.ttl), ("cf", 300));
+    // No ttl is a ttl of zero; fields that nobody knows are skipped.
+    let bytes = [0x0a, 0x02, b'c', b'f', 0x78, 0x01, 0xfa, 0x01, 0x01, b'x'];
+    assert_eq!(UpsertDomainRequest::from_diego(&bytes).unwrap().ttl, 0);
+}
+
+#[test]
+fn a_filter_with_an_index_of_zero() {
+    // 2 cell_id "z", 4 index 0: said, because it is one of a kind that can be left out.
+    let read = ActualLrpsRequest::from_diego(&[0x12, 0x01, b'z', 0x20, 0x00]).unwrap();
+    assert_eq!((read.cell_id.as_str(), read.index), ("z", Some(0)));
+    assert_eq!(ActualLrpsRequest::from_diego(&[]).unwrap().index, None);
+    // -1 takes ten bytes on the wire.
+    let negative = [&[0x20][..], &[0xff; 9], &[0x01]].concat();
+    assert!(ActualLrpsRequest::from_diego(&negative).is_err());
+}
+
+#[test]
+fn a_task_with_one_action() {
+    let run = [
+        &[0x0a, 0x07][..],
+        b"/bin/sh",
+        // 2 args, twice.
+        &[0x12, 0x02, b'-', b'c', 0x12, 0x01, b':'],
+        // 5 resource_limits { 1 nofile 0 }.
+        &[0x2a, 0x02, 0x08, 0x00],
+        // 6 user, 8 suppress_log_output.
+        &[0x32, 0x04],
+        b"vcap",
+        &[0x40, 0x01],
+    ]
+    .concat();
+    let action = [&[0x1a, u8::try_from(run.len()).unwrap()][..], &run].concat();
+    let definition = [
+        &[0x0a, 0x0d][..],
+        b"preloaded:fs4",
+        &[0x1a, u8::try_from(action.len()).unwrap()],
+        &action,
+        // 5 memory_mb 128, 21 max_pids 1.
+        &[0x28, 0x80, 0x01, 0xa8, 0x01, 0x01],
+        // 27 metric_tags { "a": { 2 dynamic INDEX } }.
+        &[0xda, 0x01, 0x07, 0x0a, 0x01, b'a', 0x12, 0x02, 0x10, 0x01],
+    ]
+    .concat();
+    let bytes = [
+        &[0x0a, u8::try_from(definition.len()).unwrap()][..],
+        &definition,
+        &[0x12, 0x02, b't', b'1', 0x1a, 0x01, b'd'],
+    ]
+    .concat();
+    let read = DesireTaskRequest::from_diego(&bytes).unwrap();
+    let shown = serde_json::to_value(&read.task_definition).unwrap();
+    assert_eq!((read.task_guid.as_str(), read.domain.as_str()), ("t1", "d"));
+    assert_eq!((&shown["rootfs"], &shown["memory_mb"]), (&"preloaded:fs4".into(), &128.into()));
+    assert_eq!(shown["max_pids"], 1);
+    assert_eq!(shown["metric_tags"]["a"]["dynamic"], "INDEX");
+    let run = &shown["action"]["run"];
+    assert_eq!(run["args"], serde_json::json!(["-c", ":"]));
+    assert_eq!((&run["user"], &run["resource_limits"]["nofile"]), (&"vcap".into(), &0.into()));
+    assert_eq!(run["suppress_log_output"], true);
+}
+
+/// The key `p`/1 of the domain `d`, then the instance `i` on the cell `c`.
+const KEYS: [u8; 18] = [
+    0x0a, 0x08, 0x0a, 0x01, b'p', 0x10, 0x01, 0x1a, 0x01, b'd', 0x12, 0x06, 0x0a, 0x01, b'i', 0x12,
+    0x01, b'c',
+];
+
+#[test]
+fn a_start_and_an_evacuation_have_other_numbers_for_the_same() {
+    // 3 net info { 1 address, 2 ports { 1 8080, 2 61001 }, 4 preferred HOST }.
+    let net = [
+        &[0x1a, 0x0f, 0x0a, 0x02, b'1', b'0', 0x12, 0x07][..],
+        &[0x08, 0x90, 0x3f, 0x10, 0xc9, 0xdc, 0x03],
+        &[0x20, 0x02],
+    ]
+    .concat();
+    // Start: 4 internal route { hostname "h" }, 6 routable false, 7 zone "z".
+    let start =
+        [&KEYS[..], &net, &[0x22, 0x03, 0x0a, 0x01, b'h', 0x30, 0x00, 0x3a, 0x01, b'z']].concat();
+    let start = StartActualLrpRequest::from_diego(&start).unwrap();
+    assert_eq!(start.actual_lrp_key.index, 1);
+    assert_eq!(start.actual_lrp_net_info.ports[0].host_port, 61_001);
+    let (.., running) = start.clone().into_parts();
+    assert!(!running.routable, "a false that was said is false");
+    // Evacuate: 5 internal route, 7 routable, 8 zone.
+    let leave =
+        [&KEYS[..], &net, &[0x2a, 0x03, 0x0a, 0x01, b'h', 0x38, 0x00, 0x42, 0x01, b'z']].concat();
+    assert_eq!(EvacuateRunningActualLrpRequest::from_diego(&leave).unwrap().0, start);
+    // Left out, it is taken for routable.
+    let silent = [&KEYS[..], &net].concat();
+    let (.., running) = StartActualLrpRequest::from_diego(&silent).unwrap().into_parts();
+    assert!(running.routable);
+}
+
+#[test]
+fn an_unclaimed_instance_has_its_empty_parts() {
+    let lrp: ActualLrp = serde_json::from_str(
+        r#"{"process_guid": "p", "index": 0, "domain": "d", "state": "UNCLAIMED",
+            "placement_error": "full", "since": 300, "presence": "ORDINARY",
+            "modification_tag": {"epoch": "", "index": 2}}"#,
+    )
+    .unwrap();
+    let mut bytes = Vec::new();
+    (&lrp).put_diego(&mut bytes);
+    let expected = [
+        // 1 key, without an index of zero; 2 and 3 empty, but there.
+        &[0x0a, 0x06, 0x0a, 0x01, b'p', 0x1a, 0x01, b'd', 0x12, 0x00, 0x1a, 0x00][..],
+        // 6 state, 7 placement error, 8 since.
+        &[0x32, 0x09],
+        b"UNCLAIMED",
+        &[0x3a, 0x04],
+        b"full",
+        &[0x40, 0xac, 0x02],
+        // 9 tag { 2 index 2 }.
+        &[0x4a, 0x02, 0x10, 0x02],
+    ]
+    .concat();
+    assert_eq!(bytes, expected);
+}
+
+#[test]
+fn answers_have_their_error_in_field_one() {
+    assert_eq!(PingResponse { available: true }.into_diego(), [0x08, 0x01]);
+    assert!(LifecycleResponse { error: None }.into_diego().is_empty());
+    let error = ApiError { kind: "ResourceExists".into(), message: "x".into(), details: vec![] };
+    let bytes = LifecycleResponse { error: Some(error) }.into_diego();
+    assert_eq!(bytes, [0x0a, 0x05, 0x08, 0x0c, 0x12, 0x01, b'x']);
+    // A kind of our own is unknown to the BBS: number zero, which is not written.
+    let error = ApiError { kind: "Forbidden".into(), message: "x".into(), details: vec![] };
+    let bytes = LifecycleResponse { error: Some(error) }.into_diego();
+    assert_eq!(bytes, [0x0a, 0x03, 0x12, 0x01, b'x']);
+}
+
+#[test]
+fn ports_are_written_one_by_one_and_read_either_way() {
+    let lrp = m::DesiredLrp { ports: vec![80, 8080], ..Default::default() };
+    assert_eq!(lrp.encode_to_vec(), [0x70, 0x50, 0x70, 0x90, 0x3f]);
+    let packed = m::DesiredLrp::decode(&[0x72, 0x03, 0x50, 0x90, 0x3f][..]).unwrap();
+    assert_eq!(packed.ports, [80, 8080]);
+}

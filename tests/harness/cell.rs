@@ -1,0 +1,650 @@
+//! One machine with its disk, and the agent on it while there is one. Does what the agent's drivers do:
+//! the executor's (`agent/src/executor/driver.rs`) and the rep's (`agent/src/rep/driver.rs`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use volvox_agent::executor::logic::{
+    ContainerView, Depot, Effect as DepotEffect, Input as DepotInput, Restored, Saved,
+    Settings as DepotSettings, Standing,
+};
+use volvox_agent::executor::registry::ContainerGuid;
+use volvox_agent::executor::work::{Owner, Work};
+use volvox_agent::rep::assignments::{Text, Write};
+use volvox_agent::rep::logic::{Effect, Input, Rep, Settings, Unanswered};
+use volvox_agent::runtime::deed::Deed;
+use volvox_agent::runtime::fake::FakeMachine;
+use volvox_mesh::logic::Input as MeshInput;
+use volvox_mesh::simulation::sample_info;
+use volvox_protocol::cell::{CellCapacity, CellInfo, RootfsProvider};
+use volvox_protocol::container::ContainerState;
+use volvox_protocol::exchange::{CellOrders, size};
+use volvox_protocol::id::CellId;
+use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::random::SplitMix;
+use volvox_protocol::request::CellOrder;
+use volvox_protocol::time::Timestamp;
+
+use super::plan::{Kind, Plan};
+use super::world::{CENTER, Event, For, Question, Reply, World};
+
+/// How long the coordinator has to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// What is on a cell's disks: the executor's records, which a reboot empties, and the assignments.
+#[derive(Debug, Default)]
+pub(super) struct Disk {
+    progress: BTreeMap<ContainerGuid, Vec<u8>>,
+    work: BTreeMap<ContainerGuid, Vec<u8>>,
+    assignments: Vec<u8>,
+    pub(super) full: bool,
+}
+
+/// A machine.
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) id: CellId,
+    pub(super) place: usize,
+    pub(super) machine: FakeMachine,
+    pub(super) disk: Disk,
+    pub(super) agent: Option<Agent>,
+    pub(super) life: u32,
+    /// Whether its agent may die: only then its records are written.
+    pub(super) mortal: bool,
+    /// How far its clock is ahead, and behind.
+    pub(super) ahead: Duration,
+    pub(super) behind: Duration,
+    /// Whether its agent is of an older release.
+    pub(super) is_old: bool,
+    /// Whether it never comes back.
+    pub(super) is_lost: bool,
+    due: Timestamp,
+}
+
+/// An agent at work.
+#[derive(Debug)]
+pub(super) struct Agent {
+    pub(super) depot: Depot,
+    pub(super) rep: Rep,
+    text: Text,
+    shown: BTreeMap<ContainerGuid, ContainerView>,
+    changed: BTreeMap<ContainerGuid, Option<ContainerView>>,
+    looks: bool,
+    wake: Timestamp,
+    asks: BTreeMap<u64, Asked>,
+    next_ask: u64,
+    /// Letters of the coordinator, by the number that the rep knows them by.
+    letters: BTreeMap<u64, u64>,
+    next_message: u64,
+    refused: Vec<(ContainerGuid, String)>,
+    /// It dies after so many writes and effects.
+    pub(super) fuse: Option<u32>,
+}
+
+/// What an answer is for.
+#[derive(Debug, Clone, Copy)]
+enum Asked {
+    Report(u64),
+    Fetch(u64),
+    Sync(u64),
+}
+
+impl Cell {
+    pub(super) fn new(
+        place: usize,
+        id: CellId,
+        mortal: bool,
+        random: &mut SplitMix,
+        plan: &Plan,
+    ) -> Cell {
+        let wrong = plan.kinds.contains(&Kind::Clock) && random.once_in(4);
+        let off = Duration::from_secs(if wrong { random.next() % 7_200 } else { 0 });
+        let (ahead, behind) =
+            if random.once_in(2) { (off, Duration::ZERO) } else { (Duration::ZERO, off) };
+        Cell {
+            id,
+            place,
+            machine: FakeMachine::default(),
+            disk: Disk::default(),
+            agent: None,
+            life: 0,
+            mortal,
+            ahead,
+            behind,
+            is_old: plan.kinds.contains(&Kind::Skew) && mortal && random.once_in(2),
+            is_lost: false,
+            due: Timestamp::NEVER,
+        }
+    }
+
+    fn local(&self, now: Timestamp) -> Timestamp {
+        now + self.ahead - self.behind
+    }
+
+    /// When that is, by everybody's time.
+    fn global(&self, at: Timestamp) -> Timestamp {
+        if at == Timestamp::NEVER { at } else { at + self.behind - self.ahead }
+    }
+
+    pub(super) fn room() -> CellCapacity {
+        CellCapacity { memory_mb: 4_096, disk_mb: 16_384, containers: 40 }
+    }
+}
+
+impl World {
+    pub(super) fn start_agent(&mut self, nth: usize) {
+        let (now, place) = (self.now(), self.cells[nth].place);
+        let cell = &mut self.cells[nth];
+        if cell.agent.is_some() || cell.is_lost {
+            return;
+        }
+        let local = cell.local(now);
+        let known = read_records(&cell.disk);
+        let made = known.iter().filter(|(_, (saved, _))| saved.may_exist());
+        let guids: BTreeSet<ContainerGuid> = made.map(|(guid, _)| guid.clone()).collect();
+        // As a runtime finds them: what was to be told to the last agent is not, exits are there.
+        cell.machine.forget_agent();
+        drop(cell.machine.advance(now));
+        cell.machine.retain(&guids);
+        let found = known.into_iter().map(|(guid, (saved, work))| {
+            let nothing = Standing::Dead { exited: BTreeMap::new() };
+            let mut standing = cell.machine.standing(&guid).unwrap_or(nothing);
+            if mutated(Bug::ForgetsExits)
+                && let Standing::Alive { running, exited } = &mut standing
+            {
+                running.extend(exited.keys().copied());
+                exited.clear();
+            }
+            Restored { saved, work, standing }
+        });
+        let settings = DepotSettings::new(cell.id.clone(), Cell::room());
+        let (depot, effects) = Depot::restore(local, settings, found.collect());
+        let zone = format!("z{}", nth % 3);
+        let mut rep =
+            Rep::new(local, Settings::new(cell.id.clone(), &zone), local.as_nanos() / 1_000);
+        let (text, _torn) = Text::open(&cell.disk.assignments);
+        rep.apply(local, Input::Assigned(text.list()));
+        cell.life += 1;
+        cell.due = Timestamp::NEVER;
+        cell.agent = Some(Agent {
+            depot,
+            rep,
+            text,
+            shown: BTreeMap::new(),
+            changed: BTreeMap::new(),
+            looks: false,
+            wake: Timestamp::NEVER,
+            asks: BTreeMap::new(),
+            next_ask: 0,
+            letters: BTreeMap::new(),
+            next_message: 0,
+            refused: Vec::new(),
+            fuse: None,
+        });
+        let info = CellInfo {
+            zone,
+            capacity: Cell::room(),
+            rootfs_providers: vec![RootfsProvider { name: "host".to_owned(), properties: vec![] }],
+            version: local.as_nanos() / 1_000,
+            ..sample_info(cell.id.clone(), place)
+        };
+        self.perform(nth, effects);
+        let Some(agent) = &mut self.cells[nth].agent else { return };
+        let views: Vec<ContainerView> = agent.depot.containers().collect();
+        let views = views.into_iter().map(|view| (view.container.guid.clone(), view));
+        agent.shown = views.collect();
+        agent.changed.clear();
+        let all = agent.shown.iter().map(|(guid, view)| (guid.clone(), Some(view.clone())));
+        let (all, free) = (all.collect(), agent.depot.resources().remaining());
+        agent.rep.apply(local, Input::Containers(all, free));
+        let others = [1 + self.random.below(self.cells.len()), CENTER];
+        let seeds: Vec<usize> =
+            others.into_iter().filter(|it| *it != place && *it < self.mesh.places()).collect();
+        self.mesh.start(place, World::profile(), &seeds);
+        self.mesh.tell(place, MeshInput::PublishInfo(info));
+        self.go_on(nth);
+        self.plan_due(nth);
+    }
+
+    /// The agent is gone without a word. Its containers go on.
+    pub(super) fn kill_agent(&mut self, nth: usize) {
+        let cell = &mut self.cells[nth];
+        if cell.agent.take().is_some() {
+            cell.life += 1;
+            let place = cell.place;
+            self.mesh.kill(place);
+        }
+    }
+
+    /// The machine loses its power. What was being written may be torn.
+    pub(super) fn kill_machine(&mut self, nth: usize) {
+        self.kill_agent(nth);
+        let torn = self.random.once_in(3);
+        let cell = &mut self.cells[nth];
+        cell.machine = FakeMachine::default();
+        cell.disk.progress.clear();
+        cell.disk.work.clear();
+        cell.is_old = false;
+        if torn {
+            cell.disk.assignments.extend_from_slice(&[9, 0, 0, 0, 1, 2, 3]);
+        }
+    }
+
+    pub(super) fn happens_to_cell(&mut self, nth: usize, event: Event) {
+        match event {
+            Event::AgentStarts => self.start_agent(nth),
+            Event::AgentWakes => {
+                if let Some(agent) = &mut self.cells[nth].agent {
+                    agent.wake = Timestamp::NEVER;
+                }
+                let now = self.cells[nth].local(self.now());
+                self.decide(nth, now, DepotInput::Wake);
+                self.go_on(nth);
+            }
+            Event::AgentLooks => {
+                self.look(nth);
+                self.go_on(nth);
+            }
+            Event::MachineDue => self.machine_due(nth),
+            Event::Ordered(letter, orders) => self.ordered(nth, letter, orders),
+            Event::Replied(ask, reply) => self.answered(nth, ask, reply),
+            Event::AskOver(ask) => self.unanswered(nth, ask, Unanswered::Unknown),
+            _ => {}
+        }
+    }
+
+    pub(super) fn coordinator_is_there(&mut self, nth: usize, is_there: bool) {
+        let now = self.cells[nth].local(self.now());
+        if let Some(agent) = &mut self.cells[nth].agent {
+            let input =
+                if is_there { Input::CoordinatorPresent } else { Input::CoordinatorMissing };
+            agent.rep.apply(now, input);
+            self.go_on(nth);
+        }
+    }
+
+    pub(super) fn rep_hears(&mut self, nth: usize, input: Input) {
+        let now = self.cells[nth].local(self.now());
+        if let Some(agent) = &mut self.cells[nth].agent {
+            agent.rep.apply(now, input);
+            self.go_on(nth);
+        }
+    }
+
+    // The machine and the executor.
+
+    fn machine_due(&mut self, nth: usize) {
+        let now = self.now();
+        self.cells[nth].due = Timestamp::NEVER;
+        let told = self.cells[nth].machine.advance(now);
+        let local = self.cells[nth].local(now);
+        for input in told {
+            self.decide(nth, local, input);
+        }
+        self.plan_due(nth);
+        self.plan_wake(nth);
+    }
+
+    /// When the machine does something next. Not at once: its outcomes come from threads.
+    pub(super) fn plan_due(&mut self, nth: usize) {
+        let Some(at) = self.cells[nth].machine.next_due() else { return };
+        if self.cells[nth].agent.is_none() {
+            return;
+        }
+        let at = at.max(self.now() + self.moment());
+        if at < self.cells[nth].due {
+            self.cells[nth].due = at;
+            let life = self.cells[nth].life;
+            self.plan(at, For::Cell(nth, life), Event::MachineDue);
+        }
+    }
+
+    /// Has the depot decide. A refusal is of no interest: it came too late.
+    fn decide(&mut self, nth: usize, local: Timestamp, input: DepotInput) -> bool {
+        let Some(agent) = &mut self.cells[nth].agent else { return false };
+        match agent.depot.apply(local, input) {
+            Ok(effects) => {
+                self.perform(nth, effects);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// As the executor's driver does. Whether the agent is still there.
+    fn perform(&mut self, nth: usize, effects: Vec<DepotEffect>) -> bool {
+        let mut touched = BTreeSet::new();
+        for effect in effects {
+            if self.burns(nth) {
+                return false;
+            }
+            let cell = &mut self.cells[nth];
+            let Some(agent) = &mut cell.agent else { return false };
+            match effect {
+                DepotEffect::Keep(guid) => {
+                    if cell.mortal
+                        && !cell.disk.full
+                        && let Some(progress) = agent.depot.progress(&guid)
+                    {
+                        let bytes = serde_json::to_vec(&progress).expect("it can be written");
+                        cell.disk.progress.insert(guid.clone(), bytes);
+                    }
+                    touched.insert(guid);
+                }
+                DepotEffect::KeepWork(guid, work) => {
+                    if cell.mortal && !cell.disk.full {
+                        let bytes = serde_json::to_vec(&work).expect("it can be written");
+                        cell.disk.work.insert(guid, bytes);
+                    }
+                }
+                DepotEffect::Emit(_) | DepotEffect::DeleteFailed(..) => {}
+                DepotEffect::RefuseReservation(guid, refusal) => {
+                    agent.refused.push((guid, refusal.to_string()));
+                }
+                DepotEffect::Do(guid, deed) => {
+                    if let Deed::Spawn(_) = &deed
+                        && let Some(view) = agent.depot.container(&guid)
+                        && let Owner::Task { guid, .. } = &view.owner
+                    {
+                        self.checks.task_runs(guid);
+                    }
+                    cell.machine.perform(&guid, deed);
+                }
+                DepotEffect::Forget(guid, _) => {
+                    cell.disk.progress.remove(&guid);
+                    cell.disk.work.remove(&guid);
+                    touched.insert(guid);
+                }
+            }
+        }
+        self.show(nth, touched);
+        self.plan_due(nth);
+        true
+    }
+
+    fn show(&mut self, nth: usize, touched: BTreeSet<ContainerGuid>) {
+        let soon = self.now() + self.moment();
+        let life = self.cells[nth].life;
+        let Some(agent) = &mut self.cells[nth].agent else { return };
+        for guid in touched {
+            let view = agent.depot.container(&guid);
+            if agent.shown.get(&guid) == view.as_ref() {
+                continue;
+            }
+            match &view {
+                Some(view) => drop(agent.shown.insert(guid.clone(), view.clone())),
+                None => drop(agent.shown.remove(&guid)),
+            }
+            agent.changed.insert(guid, view);
+        }
+        if !agent.changed.is_empty() && !agent.looks {
+            agent.looks = true;
+            self.plan(soon, For::Cell(nth, life), Event::AgentLooks);
+        }
+    }
+
+    /// One more write or effect. Whether it is the agent's last moment.
+    fn burns(&mut self, nth: usize) -> bool {
+        let Some(agent) = &mut self.cells[nth].agent else { return true };
+        match &mut agent.fuse {
+            None => false,
+            Some(0) => {
+                self.count("agent died in the middle");
+                let id = self.cells[nth].id.clone();
+                self.tell(|| format!("{id}: the agent dies in the middle of something"));
+                self.kill_agent(nth);
+                true
+            }
+            Some(left) => {
+                *left -= 1;
+                false
+            }
+        }
+    }
+
+    // The rep.
+
+    fn look(&mut self, nth: usize) {
+        let local = self.cells[nth].local(self.now());
+        let Some(agent) = &mut self.cells[nth].agent else { return };
+        agent.looks = false;
+        let changed = std::mem::take(&mut agent.changed);
+        if !changed.is_empty() {
+            let free = agent.depot.resources().remaining();
+            agent.rep.apply(local, Input::Containers(changed.into_iter().collect(), free));
+        }
+    }
+
+    fn go_on(&mut self, nth: usize) {
+        let local = self.cells[nth].local(self.now());
+        loop {
+            let Some(agent) = &mut self.cells[nth].agent else { return };
+            let effects = agent.rep.go_on(local);
+            if effects.is_empty() {
+                break;
+            }
+            if !self.write_down(nth, &effects) {
+                return;
+            }
+            for effect in effects {
+                if self.burns(nth) {
+                    return;
+                }
+                self.do_for_rep(nth, local, effect);
+            }
+        }
+        self.plan_wake(nth);
+    }
+
+    fn plan_wake(&mut self, nth: usize) {
+        let now = self.now();
+        let cell = &mut self.cells[nth];
+        let Some(agent) = &cell.agent else { return };
+        let depot = agent.depot.next_wake().unwrap_or(Timestamp::NEVER);
+        let at = cell.global(agent.rep.next_wake().min(depot)).max(now);
+        if at < agent.wake {
+            let life = cell.life;
+            if let Some(agent) = &mut cell.agent {
+                agent.wake = at;
+            }
+            self.plan(at, For::Cell(nth, life), Event::AgentWakes);
+        }
+    }
+
+    /// Whether the agent is still there.
+    fn write_down(&mut self, nth: usize, effects: &[Effect]) -> bool {
+        let Some(agent) = &mut self.cells[nth].agent else { return false };
+        for effect in effects {
+            if let Effect::Assign(assigned) = effect {
+                agent.text.assign(assigned);
+            } else if let Effect::Unassign(instance) = effect {
+                agent.text.unassign(instance);
+            }
+        }
+        let write = agent.text.take_write();
+        let Some(write) = write else { return true };
+        if self.burns(nth) {
+            // It died in the middle of the write.
+            if let Write::Append(bytes) = &write {
+                let half = &bytes[..bytes.len() / 2];
+                self.cells[nth].disk.assignments.extend_from_slice(half);
+            }
+            return false;
+        }
+        let cell = &mut self.cells[nth];
+        let Some(agent) = &mut cell.agent else { return false };
+        match write {
+            Write::Append(bytes) if cell.disk.full => {
+                cell.disk.assignments.extend_from_slice(&bytes[..bytes.len() / 3]);
+                agent.text.not_written();
+            }
+            Write::Replace(_) if cell.disk.full => agent.text.not_written(),
+            Write::Append(bytes) => cell.disk.assignments.extend_from_slice(&bytes),
+            Write::Replace(bytes) => cell.disk.assignments = bytes,
+        }
+        true
+    }
+
+    fn do_for_rep(&mut self, nth: usize, local: Timestamp, effect: Effect) {
+        match effect {
+            Effect::Assign(_) | Effect::Unassign(_) => {}
+            Effect::Reserve(batch, wanted) => {
+                self.decide(nth, local, DepotInput::Reserve(wanted));
+                let Some(agent) = &mut self.cells[nth].agent else { return };
+                let refused = std::mem::take(&mut agent.refused);
+                self.look(nth);
+                if let Some(agent) = &mut self.cells[nth].agent {
+                    agent.rep.apply(local, Input::Reserved(batch, refused));
+                }
+            }
+            Effect::Run(guid, work) => {
+                let Some(agent) = &mut self.cells[nth].agent else { return };
+                match agent.depot.apply(local, DepotInput::Run(guid.clone(), work)) {
+                    Ok(effects) => drop(self.perform(nth, effects)),
+                    Err(error) => agent.rep.apply(local, Input::NotRun(guid, error.to_string())),
+                }
+            }
+            Effect::Stop(guid) => {
+                self.container_ends(nth, &guid, "stop");
+                self.decide(nth, local, DepotInput::Stop(guid));
+            }
+            Effect::Delete(guid) => {
+                if self.container_ends(nth, &guid, "delete") {
+                    let id = self.cells[nth].id.clone();
+                    self.deletes_live(&id, &guid);
+                }
+                self.decide(nth, local, DepotInput::Delete(guid));
+            }
+            Effect::Answer(message, reply) => {
+                let Some(agent) = &mut self.cells[nth].agent else { return };
+                let Some(letter) = agent.letters.remove(&message) else { return };
+                let place = self.cells[nth].place;
+                if let Some(delay) = self.mesh.carry(place, CENTER, size(&reply)) {
+                    let (at, to) = (self.now() + delay, For::Center(self.center.life));
+                    self.plan(at, to, Event::OrdersAnswered(letter, reply));
+                }
+            }
+            Effect::Report(contact, report) => {
+                let bytes = size(&report);
+                self.ask(nth, Asked::Report(contact), Question::Report(report), bytes);
+            }
+            Effect::Fetch(contact, asked) => {
+                let bytes = size(&asked);
+                self.ask(nth, Asked::Fetch(contact), Question::Fetch(asked), bytes);
+            }
+            Effect::Sync(contact, asked) => {
+                let bytes = size(&asked);
+                self.ask(nth, Asked::Sync(contact), Question::Sync(asked), bytes);
+            }
+            Effect::PublishLoad(load) => {
+                let place = self.cells[nth].place;
+                self.mesh.tell(place, MeshInput::PublishLoad(load));
+            }
+            Effect::Inconceivable(guid, what) => {
+                self.count("inconceivable");
+                let id = self.cells[nth].id.clone();
+                self.tell(|| format!("{id}: {guid} inconceivable: {what}"));
+            }
+            Effect::Note(guid, what) => {
+                let id = self.cells[nth].id.clone();
+                self.tell(|| format!("{id}: {guid} {what}"));
+            }
+            Effect::Evacuated => {
+                self.count("evacuated");
+                let id = self.cells[nth].id.clone();
+                self.tell(|| format!("{id}: evacuated, the agent ends"));
+                // Its process ends: systemd starts it again.
+                let place = self.cells[nth].place;
+                self.mesh.tell(place, MeshInput::Leave);
+                self.kill_agent(nth);
+                let (at, life) = (self.now() + Duration::from_secs(2), self.cells[nth].life);
+                self.plan(at, For::Cell(nth, life), Event::AgentStarts);
+            }
+        }
+    }
+
+    /// A container that lives is ended on the rep's word.
+    fn container_ends(&mut self, nth: usize, guid: &ContainerGuid, how: &str) -> bool {
+        let Some(agent) = &self.cells[nth].agent else { return false };
+        let Some(view) = agent.depot.container(guid) else { return false };
+        let evacuates = agent.rep.evacuation().is_some();
+        if view.container.state == ContainerState::Running
+            && let Owner::Lrp { .. } = view.owner
+        {
+            self.count("live container ended");
+            let id = self.cells[nth].id.clone();
+            self.checks.live_container_ends(&id, guid);
+            self.tell(|| format!("{id}: {how} {guid}, which runs"));
+            return !evacuates;
+        }
+        false
+    }
+
+    fn ask(&mut self, nth: usize, asked: Asked, question: Question, bytes: usize) {
+        let (place, life) = (self.cells[nth].place, self.cells[nth].life);
+        let Some(agent) = &mut self.cells[nth].agent else { return };
+        agent.next_ask += 1;
+        let ask = agent.next_ask;
+        agent.asks.insert(ask, asked);
+        let now = self.now();
+        if !self.mesh.is_linked(place, CENTER) {
+            let soon = now + self.moment();
+            return self.plan(soon, For::Cell(nth, life), Event::Replied(ask, Reply::NotDone));
+        }
+        if let Some(delay) = self.mesh.carry(place, CENTER, bytes) {
+            let to = For::Center(self.center.life);
+            self.plan(now + delay, to, Event::Asked(nth, ask, question));
+        }
+        self.plan(now + ANSWER_WITHIN, For::Cell(nth, life), Event::AskOver(ask));
+    }
+
+    fn answered(&mut self, nth: usize, ask: u64, reply: Reply) {
+        let Some(agent) = &mut self.cells[nth].agent else { return };
+        let Some(asked) = agent.asks.get(&ask).copied() else { return };
+        let input = match (asked, reply) {
+            (Asked::Report(contact), Reply::Report(reply)) => Input::Reported(contact, Ok(reply)),
+            (Asked::Fetch(contact), Reply::Fetch(reply)) => Input::Fetched(contact, Ok(reply)),
+            (Asked::Sync(contact), Reply::Sync(pages)) => Input::Synced(contact, Ok(pages)),
+            _ => return self.unanswered(nth, ask, Unanswered::NotDone),
+        };
+        agent.asks.remove(&ask);
+        self.rep_hears(nth, input);
+    }
+
+    fn unanswered(&mut self, nth: usize, ask: u64, why: Unanswered) {
+        let Some(agent) = &mut self.cells[nth].agent else { return };
+        let Some(asked) = agent.asks.remove(&ask) else { return };
+        let input = match asked {
+            Asked::Report(contact) => Input::Reported(contact, Err(why)),
+            Asked::Fetch(contact) => Input::Fetched(contact, Err(why)),
+            Asked::Sync(contact) => Input::Synced(contact, Err(why)),
+        };
+        self.count("question without an answer");
+        self.rep_hears(nth, input);
+    }
+
+    fn ordered(&mut self, nth: usize, letter: u64, orders: CellOrders) {
+        let unknown = |order: &CellOrder| matches!(order, CellOrder::UpdateInstance(..));
+        if self.cells[nth].is_old && orders.orders.iter().any(unknown) {
+            // An older release cannot read it, and says so.
+            self.count("order not understood");
+            return self.refuse_letter(nth, letter);
+        }
+        let seed = self.random.next();
+        let Some(agent) = &mut self.cells[nth].agent else { return };
+        agent.next_message += 1;
+        let message = agent.next_message;
+        agent.letters.insert(message, letter);
+        self.rep_hears(nth, Input::Orders(message, orders, seed));
+    }
+}
+
+/// What the executor's records say. What cannot be read is passed over.
+fn read_records(disk: &Disk) -> BTreeMap<ContainerGuid, (Saved, Option<Work>)> {
+    let read = |(guid, bytes): (&ContainerGuid, &Vec<u8>)| {
+        let saved: Saved = serde_json::from_slice(bytes).ok()?;
+        let work = disk.work.get(guid).and_then(|bytes| serde_json::from_slice(bytes).ok());
+        Some((guid.clone(), (saved, work)))
+    };
+    disk.progress.iter().filter_map(read).collect()
+}

@@ -1,0 +1,732 @@
+//! The coordinator: the real writer, floor, addresses and rounds. Does what its drivers do: the
+//! writer's thread, the loop of `cells/driver`, its desk, post and teller, the auction's thread and the
+//! callbacks.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use volvox_coordinator::auction::driver::Input as AuctionInput;
+use volvox_coordinator::auction::rounds::{Rounds, Unplaced};
+use volvox_coordinator::auction::settings::Settings as AuctionSettings;
+use volvox_coordinator::bbs::command::{Command, Effect, Reply as BoardReply};
+use volvox_coordinator::bbs::driver::CallError;
+use volvox_coordinator::bbs::settings::Settings as BoardSettings;
+use volvox_coordinator::bbs::state::Records;
+use volvox_coordinator::bbs::view::View;
+use volvox_coordinator::bbs::writer::{Converge, Job, Keeper as _, Outlet, Writer};
+use volvox_coordinator::cells::addresses::{Addresses, Letter};
+use volvox_coordinator::cells::logic::{Floor, Note, Told};
+use volvox_coordinator::cells::records;
+use volvox_coordinator::cells::settings::Settings as CellsSettings;
+use volvox_mesh::logic::Effect as MeshEffect;
+use volvox_mesh::record::Content;
+use volvox_mesh::request::{AskError, Refusal};
+use volvox_protocol::event::Event as BoardEvent;
+use volvox_protocol::exchange::{
+    CellAnswer, CellOrdersReply, CellReportReply, FetchDefinitions, FetchedDefinitions, Later,
+    OwnRecords, SyncCell, SyncedCell, size,
+};
+use volvox_protocol::id::{CellId, TaskGuid};
+use volvox_protocol::random::SplitMix;
+use volvox_protocol::request::{CellOrder, Rejection};
+use volvox_protocol::time::Timestamp;
+use volvox_protocol::validate::Valid;
+
+use super::disk::{Disk, Store};
+use super::plan::Plan;
+use super::world::{CENTER, Event, For, Question, Reply, World};
+
+/// Commands that may wait, as in the writer's driver.
+const QUEUE: usize = 8_192;
+const BATCH: usize = 1_024;
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const TRIES: u32 = 3;
+
+/// Who asked for a command.
+#[derive(Debug, Clone)]
+pub(super) enum Ticket {
+    /// A report, and the place in it.
+    Report(u64, usize),
+    /// The consumer: the number of its wish.
+    Wish(u64),
+    /// A callback that is about to be made, or was made.
+    Resolving(TaskGuid),
+    Forget(TaskGuid),
+    /// Nobody waits.
+    Nobody,
+}
+
+/// The coordinator, or the place where there is none.
+pub(super) struct Center {
+    pub(super) disk: Rc<RefCell<Disk>>,
+    pub(super) life: u32,
+    pub(super) alive: Option<Alive>,
+    /// How far its clock has jumped ahead.
+    pub(super) ahead: Duration,
+    /// How long a commit takes at most.
+    pub(super) commit: Duration,
+    pub(super) random: SplitMix,
+}
+
+/// A coordinator at work.
+pub(super) struct Alive {
+    pub(super) writer: Writer<Store>,
+    pub(super) view: View,
+    pub(super) floor: Floor,
+    pub(super) addresses: Addresses,
+    pub(super) rounds: Rounds,
+    pub(super) queue: VecDeque<Job<Ticket>>,
+    pub(super) letters: BTreeMap<u64, Letter>,
+    pub(super) reports: BTreeMap<u64, Serving>,
+    pub(super) callbacks: BTreeSet<TaskGuid>,
+    serving: BTreeMap<CellId, usize>,
+    next: u64,
+    writes_at: Timestamp,
+    auctions_at: Timestamp,
+    synced: bool,
+    /// Times that the board was read again, and effects may have been lost.
+    losses: u64,
+    clock: Timestamp,
+}
+
+/// A report being answered.
+pub(super) struct Serving {
+    nth: usize,
+    life: u32,
+    ask: u64,
+    answers: Vec<Option<CellAnswer>>,
+    fetch: FetchDefinitions,
+}
+
+/// What a commit brought.
+struct Collected {
+    view: View,
+    events: Vec<BoardEvent>,
+    effects: Vec<Effect>,
+    /// What the board was when it was read again: events before that are of no interest.
+    anew: Option<Arc<Records>>,
+}
+
+impl Outlet for Collected {
+    fn tell(&mut self, _: u64, events: Vec<BoardEvent>) {
+        self.events.extend(events);
+    }
+
+    fn ask(&mut self, effects: Vec<Effect>) {
+        self.effects.extend(effects);
+    }
+
+    fn resync(&mut self, _: u64) {
+        self.anew = Some(self.view.snapshot());
+        self.events.clear();
+    }
+}
+
+impl Center {
+    pub(super) fn new(plan: &Plan) -> Center {
+        Center {
+            disk: Rc::default(),
+            life: 0,
+            alive: None,
+            ahead: Duration::ZERO,
+            commit: Duration::from_millis(2),
+            random: SplitMix(plan.seed ^ 0x6365_6e74),
+        }
+    }
+}
+
+impl World {
+    pub(super) fn start_center(&mut self) {
+        if self.center.alive.is_some() {
+            return;
+        }
+        let now = self.now();
+        let clock = now + self.center.ahead;
+        let mut store = Store(Rc::clone(&self.center.disk));
+        self.center.disk.borrow_mut().died = false;
+        let loaded = store.load(BoardSettings::default(), clock);
+        let (board, _) = match loaded {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                return self.checks.fail(format!("the board cannot be read back: {error}"));
+            }
+        };
+        self.checks.board_came_back(board.records());
+        let view = View::new(board.records().clone());
+        let writer = Writer::new(board, store, view.clone(), Converge::default());
+        let settings = CellsSettings::default();
+        self.center.life += 1;
+        self.center.alive = Some(Alive {
+            writer,
+            view,
+            floor: Floor::new(now, &settings),
+            addresses: Addresses::default(),
+            rounds: Rounds::new(AuctionSettings::default()).counting_from(now.as_nanos() / 1_000),
+            queue: VecDeque::new(),
+            letters: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            callbacks: BTreeSet::new(),
+            serving: BTreeMap::new(),
+            next: 0,
+            writes_at: Timestamp::NEVER,
+            auctions_at: Timestamp::NEVER,
+            synced: false,
+            losses: 0,
+            clock,
+        });
+        let known = self.mesh.places();
+        let seeds: Vec<usize> = if known <= 1 {
+            Vec::new()
+        } else {
+            (0..3).map(|_| 1 + self.random.below(known - 1)).collect()
+        };
+        self.mesh.start(CENTER, World::profile(), &seeds);
+        if let Some(alive) = &self.center.alive {
+            self.checks.list_anew(&alive.view.snapshot());
+        }
+        let to = For::Center(self.center.life);
+        self.plan(now + LOOK_EVERY / 4, to, Event::FloorLooks);
+        self.plan_write(Duration::ZERO);
+    }
+
+    pub(super) fn kill_center(&mut self) {
+        if let Some(alive) = self.center.alive.take() {
+            self.checks.board_goes(&alive.view.snapshot());
+            if self.center.disk.borrow_mut().take_doubt() {
+                self.checks.commit_in_doubt();
+            }
+            self.center.life += 1;
+            self.mesh.kill(CENTER);
+            self.consumer.unanswered();
+        }
+    }
+
+    pub(super) fn happens_to_center(&mut self, event: Event) {
+        match event {
+            Event::CenterStarts => self.start_center(),
+            Event::Writes => self.write(),
+            Event::Auctions => self.auction(),
+            Event::FloorLooks => self.floor_looks(),
+            Event::Asked(nth, ask, question) => self.serve(nth, ask, question),
+            Event::OrdersAnswered(letter, reply) => self.letter_answered(letter, &reply),
+            Event::LetterOver(letter) => self.letter_failed(letter, &AskError::Deadline),
+            Event::CalledBack(task, attempt) => self.called_back(task, attempt),
+            _ => {}
+        }
+    }
+
+    pub(super) fn center_hears(&mut self, effect: MeshEffect) {
+        let now = self.now();
+        let Some(alive) = &mut self.center.alive else { return };
+        match effect {
+            MeshEffect::Present { holder, generation, address } => {
+                alive.floor.came(now, &holder, Some(generation), address);
+            }
+            MeshEffect::Missing { holder, left } => alive.floor.went(now, &holder, left),
+            MeshEffect::Heard(record) => match &record.content {
+                Content::Info(info) => alive.floor.heard_info(Arc::new(info.clone())),
+                Content::Load(load) => alive.floor.heard_load(load.clone()),
+                Content::Certificate | Content::Card(_) | Content::Revocations(_) => {}
+            },
+            _ => {}
+        }
+        self.follow_floor();
+    }
+
+    fn floor_looks(&mut self) {
+        let (now, to) = (self.now(), For::Center(self.center.life));
+        let is_synced = self.mesh.member(CENTER).is_synced();
+        let Some(alive) = &mut self.center.alive else { return };
+        if is_synced && !alive.synced {
+            alive.synced = true;
+            alive.floor.synced(now);
+        }
+        let records = alive.view.snapshot();
+        let Alive { floor, addresses, serving, losses, .. } = alive;
+        let is_idle = |cell: &CellId| addresses.is_idle(cell) && !serving.contains_key(cell);
+        floor.look(now, &records, *losses, is_idle);
+        let letters = alive.addresses.pass(now);
+        self.follow_floor();
+        for letter in letters {
+            self.send(letter);
+        }
+        let at = now + LOOK_EVERY / 2;
+        self.plan(at, to, Event::FloorLooks);
+    }
+
+    fn follow_floor(&mut self) {
+        let now = self.now();
+        let Some(alive) = &mut self.center.alive else { return };
+        for told in alive.floor.told() {
+            match told {
+                Told::Auction(input) => self.auction_hears(input),
+                Told::Board(cell, presence) => {
+                    self.tell(|| format!("board hears: {cell} is {presence:?}"));
+                    self.submit(Command::CellPresence(cell, presence), Ticket::Nobody);
+                }
+                Told::Settled(cells) => {
+                    self.tell(|| format!("board hears: that were all cells, {cells}"));
+                    self.submit(Command::CellsSettled, Ticket::Nobody);
+                }
+                Told::Open(cell, member) => {
+                    let Some(alive) = &mut self.center.alive else { return };
+                    let lost = alive.addresses.open(&cell, member);
+                    lost.heard.into_iter().for_each(|input| self.auction_hears(input));
+                }
+                Told::Close(cell) => {
+                    let Some(alive) = &mut self.center.alive else { return };
+                    let lost = alive.addresses.close(&cell);
+                    lost.heard.into_iter().for_each(|input| self.auction_hears(input));
+                }
+                Told::Order(cell, order) => self.order(&cell, order),
+                Told::SyncAll => {
+                    let Some(alive) = &mut self.center.alive else { return };
+                    for letter in alive.addresses.sync_all(now) {
+                        self.send(letter);
+                    }
+                }
+                Told::Show(_) => {}
+                Told::Note(note) => {
+                    match &note {
+                        Note::Held(..) => self.count("loss held"),
+                        Note::Differs(_) => self.count("cell and board differ"),
+                        _ => {}
+                    }
+                    self.tell(|| format!("coordinator: {note:?}"));
+                }
+            }
+        }
+    }
+
+    // The writer.
+
+    pub(super) fn submit(&mut self, command: Command, ticket: Ticket) -> bool {
+        let Some(alive) = &mut self.center.alive else { return false };
+        if alive.queue.len() >= QUEUE {
+            return false;
+        }
+        alive.queue.push_back(Job { command, trace: None, who: ticket });
+        let most = u64::try_from(self.center.commit.as_micros()).unwrap_or(1).max(1);
+        let within = Duration::from_micros(100 + self.center.random.next() % most);
+        self.plan_write(within);
+        true
+    }
+
+    fn plan_write(&mut self, within: Duration) {
+        let at = self.now() + within;
+        let to = For::Center(self.center.life);
+        let Some(alive) = &mut self.center.alive else { return };
+        if at < alive.writes_at {
+            alive.writes_at = at;
+            self.plan(at, to, Event::Writes);
+        }
+    }
+
+    fn write(&mut self) {
+        let now = self.now();
+        let ahead = self.center.ahead;
+        let Center { alive: Some(alive), random, .. } = &mut self.center else { return };
+        if alive.writes_at > now {
+            return;
+        }
+        alive.writes_at = Timestamp::NEVER;
+        // As the writer's clock: it follows the machine's, and never goes back.
+        alive.clock = (alive.clock + Duration::from_nanos(1)).max(now + ahead);
+        let (view, events, effects) = (alive.view.clone(), Vec::new(), Vec::new());
+        let mut collected = Collected { view, events, effects, anew: None };
+        let count = alive.queue.len().min(BATCH);
+        let mut batch: VecDeque<Job<Ticket>> = alive.queue.drain(..count).collect();
+        let mut answers = Vec::new();
+        loop {
+            let mut draw = || random.next();
+            answers.extend(alive.writer.step(alive.clock, &mut draw, &mut batch, &mut collected));
+            if batch.is_empty() {
+                break;
+            }
+        }
+        if self.center.disk.borrow().died {
+            // What was committed is there, and nobody was told.
+            self.count("coordinator died in a commit");
+            self.tell(|| "the coordinator dies in a commit".to_owned());
+            self.checks.commit_in_doubt();
+            self.kill_center();
+            return self.restart_center_later();
+        }
+        if let Some(records) = &collected.anew {
+            self.checks.list_anew(records);
+            if let Some(alive) = &mut self.center.alive {
+                alive.losses += 1;
+            }
+        }
+        if self.plan.checks {
+            self.checks.commit(&collected.events);
+        }
+        self.carry_out(collected.effects);
+        for (ticket, result) in answers {
+            self.board_answers(ticket, result);
+        }
+        let Some(alive) = &mut self.center.alive else { return };
+        let again = if alive.queue.is_empty() {
+            alive.writer.patience(alive.clock)
+        } else {
+            Duration::from_micros(200)
+        };
+        self.plan_write(again.max(Duration::from_micros(100)));
+    }
+
+    pub(super) fn restart_center_later(&mut self) {
+        let after = Duration::from_millis(200 + self.center.random.next() % 15_000);
+        let (at, to) = (self.now() + after, For::Center(self.center.life));
+        self.plan(at, to, Event::CenterStarts);
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>) {
+        for effect in &effects {
+            if let Effect::CallBack(task) = effect {
+                let Some(alive) = &mut self.center.alive else { return };
+                if alive.callbacks.insert(task.task_guid.clone()) {
+                    let guid = task.task_guid.clone();
+                    self.submit(Command::ResolvingTask(guid.clone()), Ticket::Resolving(guid));
+                }
+            }
+        }
+        if let Some(alive) = &mut self.center.alive {
+            alive.floor.asked(effects);
+        }
+        self.follow_floor();
+    }
+
+    fn board_answers(&mut self, ticket: Ticket, result: Result<BoardReply, CallError>) {
+        match ticket {
+            Ticket::Report(report, place) => self.request_answered(report, place, result),
+            Ticket::Wish(wish) => self.wish_answered(wish, result),
+            Ticket::Resolving(task) => match result {
+                Ok(_) => self.plan_callback(task, 1),
+                Err(_) => self.end_callback(&task),
+            },
+            Ticket::Forget(task) => self.end_callback(&task),
+            Ticket::Nobody => {}
+        }
+    }
+
+    // Callbacks.
+
+    fn plan_callback(&mut self, task: TaskGuid, attempt: u32) {
+        let after = Duration::from_millis(1 + self.center.random.next() % 800);
+        let (at, to) = (self.now() + after, For::Center(self.center.life));
+        self.plan(at, to, Event::CalledBack(task, attempt));
+    }
+
+    fn called_back(&mut self, task: TaskGuid, attempt: u32) {
+        if self.trouble.callbacks_fail && self.center.random.once_in(2) {
+            self.count("callback failed");
+            if attempt < TRIES {
+                return self.plan_callback(task, attempt + 1);
+            }
+            return self.end_callback(&task);
+        }
+        self.checks.called_back(&task);
+        self.submit(Command::DeleteTask(task.clone()), Ticket::Forget(task));
+    }
+
+    fn end_callback(&mut self, task: &TaskGuid) {
+        if let Some(alive) = &mut self.center.alive {
+            alive.callbacks.remove(task);
+        }
+    }
+
+    // The auction.
+
+    fn auction_hears(&mut self, input: AuctionInput) {
+        let now = self.now();
+        let Some(alive) = &mut self.center.alive else { return };
+        let rounds = &mut alive.rounds;
+        match input {
+            AuctionInput::Request(lrps, tasks) => {
+                let _lost = rounds.request(lrps, tasks);
+            }
+            AuctionInput::Info(info) => rounds.cell_info(info),
+            AuctionInput::Load(load) => rounds.cell_load(load),
+            AuctionInput::Gone(cell) => {
+                let _lost = rounds.cell_gone(&cell);
+            }
+            AuctionInput::Reborn(cell) => rounds.cell_reborn(&cell),
+            AuctionInput::Answered(cell, number, refused) => {
+                let _lost = rounds.answered(now, &cell, number, &refused);
+            }
+            AuctionInput::Unanswered(cell, number) => rounds.unanswered(now, &cell, number),
+            AuctionInput::Explain(..) | AuctionInput::Simulate(..) => {}
+        }
+        let soon = now + self.moment();
+        self.plan_auction(soon);
+    }
+
+    fn plan_auction(&mut self, at: Timestamp) {
+        let to = For::Center(self.center.life);
+        let Some(alive) = &mut self.center.alive else { return };
+        if at < alive.auctions_at {
+            alive.auctions_at = at;
+            self.plan(at, to, Event::Auctions);
+        }
+    }
+
+    fn auction(&mut self) {
+        let now = self.now();
+        let Some(alive) = &mut self.center.alive else { return };
+        if alive.auctions_at > now {
+            return;
+        }
+        alive.auctions_at = Timestamp::NEVER;
+        alive.rounds.pass(now);
+        if alive.rounds.is_due(now) {
+            let orders = alive.rounds.think(now, &*alive.view.snapshot());
+            for (cell, batch) in orders.sends {
+                self.count("batch sent");
+                self.order(&cell, CellOrder::Work(batch));
+            }
+            for unplaced in orders.unplaced {
+                self.count("not placed");
+                let command = match unplaced {
+                    Unplaced::Lrp(key, why) => Command::FailLrp(key, (&*why).into()),
+                    Unplaced::Task(task, why) => Command::RejectTask(task, (&*why).into()),
+                };
+                self.submit(command, Ticket::Nobody);
+            }
+        }
+        let Some(alive) = &self.center.alive else { return };
+        if let Some(at) = alive.rounds.wake_at() {
+            self.plan_auction(at.max(now + Duration::from_micros(50)));
+        }
+    }
+
+    // The post.
+
+    fn order(&mut self, cell: &CellId, order: CellOrder) {
+        let now = self.now();
+        let Some(alive) = &mut self.center.alive else { return };
+        let (letter, lost) = alive.addresses.push(now, cell, order);
+        lost.heard.into_iter().for_each(|input| self.auction_hears(input));
+        if let Some(letter) = letter {
+            self.send(letter);
+        }
+    }
+
+    fn send(&mut self, letter: Letter) {
+        if self.plan.tells {
+            let what: Vec<String> = letter.message.orders.iter().map(order_name).collect();
+            let cell = letter.cell.clone();
+            self.tell(|| format!("order to {cell}: {}", what.join(", ")));
+        }
+        let now = self.now();
+        let Some(place) = self.mesh.place_of(letter.member) else { return };
+        let (nth, message) = (place - 1, letter.message.clone());
+        let Some(alive) = &mut self.center.alive else { return };
+        alive.next += 1;
+        let id = alive.next;
+        alive.letters.insert(id, letter);
+        if !self.mesh.is_linked(CENTER, place) {
+            return self.letter_failed(id, &AskError::NoLink);
+        }
+        let (cell, to) = (self.cells[nth].life, For::Center(self.center.life));
+        if let Some(delay) = self.mesh.carry(CENTER, place, size(&message)) {
+            self.plan(now + delay, For::Cell(nth, cell), Event::Ordered(id, message));
+        }
+        self.plan(now + CellsSettings::default().answer_within, to, Event::LetterOver(id));
+    }
+
+    /// A cell says that it cannot read a message.
+    pub(super) fn refuse_letter(&mut self, nth: usize, letter: u64) {
+        let place = self.cells[nth].place;
+        if self.mesh.carry(place, CENTER, 16).is_some() {
+            let refusal = Refusal::Malformed("an order of a kind that is not known".to_owned());
+            self.letter_failed(letter, &AskError::Refused(refusal));
+        }
+    }
+
+    fn letter_answered(&mut self, id: u64, reply: &CellOrdersReply) {
+        let now = self.now();
+        let Some(alive) = &mut self.center.alive else { return };
+        let Some(letter) = alive.letters.remove(&id) else { return };
+        let (heard, next) = alive.addresses.answered(now, letter, &reply.answers);
+        self.after_letter(heard, next);
+    }
+
+    fn letter_failed(&mut self, id: u64, error: &AskError) {
+        let now = self.now();
+        let Some(alive) = &mut self.center.alive else { return };
+        let Some(letter) = alive.letters.remove(&id) else { return };
+        self.count("order lost");
+        let Some(alive) = &mut self.center.alive else { return };
+        let (heard, next) = alive.addresses.failed(now, letter, error);
+        self.after_letter(heard, next);
+    }
+
+    fn after_letter(&mut self, heard: Vec<AuctionInput>, next: Option<Letter>) {
+        for input in heard {
+            self.auction_hears(input);
+        }
+        if let Some(letter) = next {
+            self.send(letter);
+        }
+    }
+
+    // The desk.
+
+    fn serve(&mut self, nth: usize, ask: u64, question: Question) {
+        let (cell, life) = (self.cells[nth].id.clone(), self.cells[nth].life);
+        let Some(alive) = &mut self.center.alive else { return };
+        let records = alive.view.snapshot();
+        let reply = match question {
+            Question::Fetch(asked) => Reply::Fetch(records::fetch(&records, &cell, asked)),
+            Question::Sync(asked) => {
+                let pages = all_pages(&asked, |asked| records::sync(&records, &cell, asked));
+                self.count("sync");
+                Reply::Sync(pages)
+            }
+            Question::Report(report) => {
+                let most = CellsSettings::default().requests_per_cell;
+                let count = alive.serving.entry(cell).or_default();
+                if *count >= most {
+                    return self.reply(nth, ask, Reply::NotDone, 8);
+                }
+                *count += 1;
+                alive.next += 1;
+                let id = alive.next;
+                let answers = vec![None; report.requests.len()];
+                let serving = Serving { nth, life, ask, answers, fetch: report.fetch };
+                alive.reports.insert(id, serving);
+                for (place, request) in report.requests.into_iter().enumerate() {
+                    self.request(id, place, request);
+                }
+                return self.finish_report(id);
+            }
+        };
+        let bytes = match &reply {
+            Reply::Fetch(fetched) => size(fetched),
+            Reply::Sync(pages) => pages.iter().map(size).sum(),
+            Reply::Report(_) | Reply::NotDone => 8,
+        };
+        self.reply(nth, ask, reply, bytes);
+    }
+
+    fn request(
+        &mut self,
+        report: u64,
+        place: usize,
+        request: volvox_protocol::request::CellRequest,
+    ) {
+        let answer = match Valid::new(request) {
+            Ok(request) => {
+                if self.submit(Command::Cell(request), Ticket::Report(report, place)) {
+                    return;
+                }
+                CellAnswer::Later(Later::Busy)
+            }
+            Err(invalid) => CellAnswer::Rejected(Rejection::Invalid(invalid.to_string())),
+        };
+        if let Some(alive) = &mut self.center.alive
+            && let Some(serving) = alive.reports.get_mut(&report)
+        {
+            serving.answers[place] = Some(answer);
+        }
+    }
+
+    fn request_answered(
+        &mut self,
+        report: u64,
+        place: usize,
+        result: Result<BoardReply, CallError>,
+    ) {
+        let Some(alive) = &mut self.center.alive else { return };
+        let Some(serving) = alive.reports.get_mut(&report) else { return };
+        serving.answers[place] = Some(match result {
+            Ok(BoardReply::Done | BoardReply::Converged(_)) => CellAnswer::Done,
+            Ok(BoardReply::ShouldStart(should)) => CellAnswer::ShouldStart(should),
+            Ok(BoardReply::KeepContainer(keep)) => CellAnswer::KeepContainer(keep),
+            Err(CallError::Rejected(rejection)) => CellAnswer::Rejected(rejection),
+            Err(CallError::Store(_)) => CellAnswer::Later(Later::NotSaved),
+            Err(CallError::Busy | CallError::Closed) => CellAnswer::Later(Later::Busy),
+        });
+        self.finish_report(report);
+    }
+
+    fn finish_report(&mut self, id: u64) {
+        let Some(alive) = &mut self.center.alive else { return };
+        let Some(serving) = alive.reports.get(&id) else { return };
+        if serving.answers.iter().any(Option::is_none) {
+            return;
+        }
+        let Some(Serving { nth, life, ask, answers, fetch }) = alive.reports.remove(&id) else {
+            return;
+        };
+        let cell = &self.cells[nth].id;
+        if let Some(count) = alive.serving.get_mut(cell) {
+            *count -= 1;
+            if *count == 0 {
+                alive.serving.remove(cell);
+            }
+        }
+        let fetched = if fetch.is_empty() {
+            FetchedDefinitions::default()
+        } else {
+            records::fetch(&alive.view.snapshot(), cell, fetch)
+        };
+        if self.cells[nth].life == life {
+            let answers = answers.into_iter().flatten().collect();
+            let reply = CellReportReply { answers, fetched };
+            let bytes = size(&reply);
+            self.reply(nth, ask, Reply::Report(reply), bytes);
+        }
+    }
+
+    fn reply(&mut self, nth: usize, ask: u64, reply: Reply, bytes: usize) {
+        let (place, life) = (self.cells[nth].place, self.cells[nth].life);
+        if let Some(delay) = self.mesh.carry(CENTER, place, bytes) {
+            let at = self.now() + delay;
+            self.plan(at, For::Cell(nth, life), Event::Replied(ask, reply));
+        }
+    }
+}
+
+fn order_name(order: &CellOrder) -> String {
+    match order {
+        CellOrder::Work(batch) => {
+            let lrps = batch.lrps.iter().map(|it| format!("{} {:?}", it.process_guid, it.indices));
+            let tasks = batch.tasks.iter().map(|it| it.task_guid.to_string());
+            let all: Vec<String> = lrps.chain(tasks).collect();
+            format!("run {}", all.join(" and "))
+        }
+        CellOrder::StopInstance(key, instance) => {
+            format!("stop {}/{} {}", key.process_guid, key.index, instance.instance_guid)
+        }
+        CellOrder::UpdateInstance(key, _) => format!("update {}/{}", key.process_guid, key.index),
+        CellOrder::CancelTask(task) => format!("cancel {task}"),
+        CellOrder::Sync => "sync".to_owned(),
+        CellOrder::Evacuate => "evacuate".to_owned(),
+    }
+}
+
+/// All pages of a sync, as the rep's driver asks for them.
+fn all_pages(asked: &SyncCell, answer: impl Fn(&SyncCell) -> SyncedCell) -> Vec<SyncedCell> {
+    let most = volvox_protocol::limits::SYNC_ITEMS;
+    let SyncCell { lrps, tasks, own } = asked;
+    let (mut next_lrp, mut next_task, mut own) = (0, 0, *own);
+    let mut pages = Vec::new();
+    while next_lrp < lrps.len() || next_task < tasks.len() || own != OwnRecords::None {
+        let page = |from: usize, all: usize| from..all.min(from + most);
+        let asked = SyncCell {
+            lrps: lrps[page(next_lrp, lrps.len())].to_vec(),
+            tasks: tasks[page(next_task, tasks.len())].to_vec(),
+            own,
+        };
+        let reply = answer(&asked);
+        next_lrp += reply.answered_lrps as usize;
+        next_task += reply.answered_tasks as usize;
+        own = reply.more;
+        pages.push(reply);
+    }
+    pages
+}

@@ -1,0 +1,180 @@
+//! Whole fleets from seeds: [`volvox_tests::harness`] plays them, this says how many and what must come
+//! of it. `make sim SEED=n` repeats one and tells its story.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use volvox_protocol::mutation::Bug;
+use volvox_tests::harness::{Failure, Kind, Plan, run, shrink};
+
+/// Every seed that ever failed, with the number of its cells and what it was.
+const SEEDS: &str = include_str!("sim/seeds.txt");
+/// Runs that shrinking may take.
+const SHRINKING: usize = 60;
+
+/// Plays all of these on all cores. Gives how often what happened, or the first that fails.
+fn play(plans: &[Plan]) -> Result<BTreeMap<&'static str, u64>, Box<(Plan, Failure)>> {
+    let next = AtomicUsize::new(0);
+    let (counts, failed) = (Mutex::new(BTreeMap::new()), Mutex::new(None));
+    let work = || {
+        loop {
+            let nth = next.fetch_add(1, Ordering::Relaxed);
+            let Some(plan) = plans.get(nth) else { return };
+            let outcome = run(plan);
+            if let Some(failure) = outcome.failure {
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                failed.get_or_insert((plan.clone(), failure));
+                // Nobody takes another.
+                next.store(usize::MAX / 2, Ordering::Relaxed);
+                return;
+            }
+            let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+            for (what, count) in outcome.counts {
+                *counts.entry(what).or_default() += count;
+            }
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(work);
+        }
+    });
+    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(failed) => Err(Box::new(failed)),
+        None => Ok(counts.into_inner().unwrap_or_else(PoisonError::into_inner)),
+    }
+}
+
+/// Panics with the story of what failed, and less of it.
+fn expect_all(plans: &[Plan]) -> BTreeMap<&'static str, u64> {
+    let (plan, failure) = match play(plans) {
+        Ok(counts) => return counts,
+        Err(failed) => *failed,
+    };
+    let (less, failure) = shrink(&plan, failure, SHRINKING);
+    let story = run(&less.told()).story.join("\n");
+    let (seed, cells) = (plan.seed, plan.cells);
+    panic!(
+        "seed {seed}: {failure}\n{story}\nthe least that fails alike: {less:?}\n\
+         again: make sim SEED={seed} CELLS={cells}; when it is mended: add it to tests/sim/seeds.txt"
+    );
+}
+
+fn plans(seeds: std::ops::Range<u64>, cells: usize) -> Vec<Plan> {
+    seeds.map(|seed| Plan::new(seed, cells)).collect()
+}
+
+#[test]
+fn two_thousand_fleets_of_fifty_cells_survive_all_trouble() {
+    let counts = expect_all(&plans(0..2_000, 50));
+    // A kind of trouble that never came about would prove nothing.
+    for kind in Kind::ALL {
+        assert!(counts.contains_key(kind.name()), "no {kind:?} in two thousand fleets");
+    }
+    let met = [
+        "agent died in the middle",
+        "coordinator died in a commit",
+        "callback failed",
+        "evacuated",
+        "live container ended",
+        "loss held",
+        "order lost",
+        "order not understood",
+        "question without an answer",
+        "sync",
+        "wish granted",
+        "wish refused",
+    ];
+    for what in met {
+        assert!(counts.contains_key(what), "no {what:?} in two thousand fleets: {counts:?}");
+    }
+}
+
+#[test]
+fn small_fleets_survive_all_trouble() {
+    for cells in [1, 2, 3, 6] {
+        expect_all(&plans(10_000..10_150, cells));
+    }
+}
+
+#[test]
+fn fleets_of_a_thousand_cells_survive_all_trouble() {
+    expect_all(&plans(0..2, 1_000));
+}
+
+#[test]
+fn seeds_that_ever_failed_pass() {
+    let read = |line: &str| {
+        let mut words = line.split_whitespace();
+        let seed = words.next()?.parse().ok()?;
+        let cells = words.next()?.parse().ok()?;
+        Some(Plan::new(seed, cells))
+    };
+    let lines = SEEDS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let plans: Vec<Plan> = lines.map(|line| read(line).expect(line)).collect();
+    assert!(!plans.is_empty());
+    expect_all(&plans);
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in 0..5 {
+        let plan = Plan::new(seed, 20).told();
+        let (one, other) = (run(&plan), run(&plan));
+        assert_eq!(one.story, other.story, "seed {seed}");
+        assert_eq!(one.counts, other.counts, "seed {seed}");
+    }
+}
+
+/// The deliberate bugs, and the number of seeds within which each must be found.
+const WITHIN: [(Bug, u64); 20] = [
+    (Bug::LostChange, 100),
+    (Bug::NotTakenBack, 100),
+    (Bug::AnswersRegardless, 100),
+    (Bug::DroppedEvent, 20),
+    (Bug::NeverStarted, 20),
+    (Bug::KeepsWhatIsTheirs, 200),
+    (Bug::RowsAreReused, 200),
+    (Bug::TagsAreNotTold, 100),
+    (Bug::LostTaskStartsAgain, 500),
+    (Bug::LostTaskIsNotEnded, 500),
+    (Bug::UncheckedClaim, 50),
+    (Bug::SuspectStays, 200),
+    (Bug::StartsAreNotRepeated, 50),
+    (Bug::ClaimedIsNotReplaced, 500),
+    (Bug::AlwaysFresh, 200),
+    (Bug::NoSyncOnMismatch, 300),
+    (Bug::MissingIsNotTold, 100),
+    (Bug::RollNeverEnds, 20),
+    (Bug::CrashIsIgnored, 20),
+    (Bug::ForgetsExits, 500),
+];
+
+/// The simulator would be worth nothing if it passed everything.
+#[test]
+fn each_deliberate_bug_is_found() {
+    assert_eq!(WITHIN.map(|(bug, _)| bug), Bug::ALL, "each bug has its number");
+    let next = AtomicUsize::new(0);
+    let missed = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let nth = next.fetch_add(1, Ordering::Relaxed);
+            let Some((bug, within)) = WITHIN.get(nth).copied() else { return };
+            let _on = bug.on();
+            let found = (0..within).find(|seed| run(&Plan::new(*seed, 8)).failure.is_some());
+            match found {
+                Some(seed) => println!("{bug:?} is found by seed {seed} (of {within})"),
+                None => missed.lock().unwrap().push((bug, within)),
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    let missed = missed.into_inner().unwrap();
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
