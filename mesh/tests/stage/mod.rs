@@ -156,9 +156,10 @@ impl Running {
         self.mesh.listens_at()
     }
 
-    /// Ends without a word: no packet of it leaves the machine any more.
+    /// Ends without a word: no packet of it leaves the machine any more, and nothing of it writes to
+    /// its folder, as after a kill.
     pub fn kill(mut self) {
-        self.runtime.take().unwrap().shutdown_background();
+        self.runtime.take().unwrap().shutdown_timeout(PATIENCE);
     }
 
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
