@@ -104,6 +104,38 @@ fn a_command_without_a_terminal_here_is_typed_into_and_its_status_passed_on() {
 }
 
 #[test]
+fn how_a_command_ended_is_heard_though_it_takes_nothing_any_more() {
+    let stage = stage();
+    let mut command = stage.command(&["exec", "web", "--", "/bin/deaf"]);
+    let mut child = Begun(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
+    let mut typed = child.0.stdin.take().unwrap();
+    // Until it has ended, and nobody is there to read it.
+    while typed.write_all(&[b'x'; 512]).is_ok() {}
+    assert_eq!(child.0.wait().unwrap().code(), Some(9));
+}
+
+#[test]
+fn all_that_is_typed_at_once_arrives_at_once() {
+    let stage = stage();
+    let mut command = stage.command(&["exec", "web", "--", "sh"]);
+    let mut child = Begun(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    // More than is read at a time, and no end of it.
+    let mut typed = child.0.stdin.take().unwrap();
+    typed.write_all(&[b'x'; 6_000]).unwrap();
+    let mut shown = [0; 6_002];
+    let mut out = child.0.stdout.take().unwrap();
+    for at in 0..shown.len() {
+        let mut ready = [PollFd::new(out.as_fd(), PollFlags::POLLIN)];
+        let limit = PollTimeout::try_from(PATIENCE).unwrap();
+        assert!(poll(&mut ready, limit).unwrap() > 0, "only {at} bytes are shown");
+        out.read_exact(&mut shown[at..=at]).unwrap();
+    }
+    assert!(shown.starts_with(b"> X") && shown.ends_with(b"X"));
+    drop(typed);
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn a_terminal_is_raw_meanwhile_follows_its_size_and_is_put_back() {
     let stage = stage();
     let is_raw = |terminal: &OwnedFd| {

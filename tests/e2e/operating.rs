@@ -1,5 +1,7 @@
 //! What an operator asks a cell, with and without a coordinator.
 
+use std::io::{Seek as _, Write as _};
+
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
@@ -127,9 +129,19 @@ fn a_person_reads_logs_and_gets_a_terminal() -> anyhow::Result<()> {
     ensure!(line["index"] == 1, "{line}");
     let exec = site.volvox(&["exec", "p", "1", "--", "/bin/sh", "-c", "cat /tmp/me; exit 7"])?;
     let said = String::from_utf8_lossy(&exec.stdout).into_owned();
-    ensure!(exec.status.code() == Some(7), "{:?} {said}", exec.status);
+    let complaint = String::from_utf8_lossy(&exec.stderr).into_owned();
+    ensure!(exec.status.code() == Some(7), "{:?} {said} {complaint}", exec.status);
     let guid = both.iter().find(|it| it["index"] == 1).map(|it| text(it, "instance_guid"));
     ensure!(said.contains(guid.context("no index 1")?), "{said}");
+    // Its status is heard, however much is typed that it does not read.
+    let mut typed = tempfile::tempfile()?;
+    typed.write_all(&vec![b'x'; 1 << 20])?;
+    for _ in 0..5 {
+        typed.rewind()?;
+        let ends = ["exec", "p", "1", "--", "/bin/sh", "-c", "exit 7"];
+        let ended = site.volvox_typed(&ends, typed.try_clone()?.into())?;
+        ensure!(ended.status.code() == Some(7), "{ended:?}");
+    }
     let nobody = site.volvox(&["exec", "nobody", "--", "true"])?;
     ensure!(nobody.status.code() == Some(3), "{:?}", nobody.status);
     let apps = site.volvox(&["ps", "--json"])?;

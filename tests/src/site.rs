@@ -147,9 +147,14 @@ impl Site {
 
     /// What the program `volvox` says, on the coordinator's machine.
     pub fn volvox(&self, arguments: &[&str]) -> anyhow::Result<Output> {
+        self.volvox_typed(arguments, Stdio::null())
+    }
+
+    /// The same, with this to read.
+    pub fn volvox_typed(&self, arguments: &[&str], typed: Stdio) -> anyhow::Result<Output> {
         let mut command = Command::new(self.programs.join("volvox"));
         command.arg("--api").arg(format!("unix:{}", self.socket().display())).args(arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(typed).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(self.coordinator_host.spawn(&mut command)?.wait_with_output()?)
     }
 

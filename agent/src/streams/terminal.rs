@@ -139,10 +139,15 @@ async fn talk(
                 }
             },
             place = typed.reserve(), if waiting.is_some() => {
-                let Ok(place) = place else { return Ok(()) };
-                if let Some(frame) = waiting.take() {
-                    place.send(frame);
-                    ring(&mut bell);
+                match (place, waiting.take()) {
+                    (Ok(place), Some(frame)) => {
+                        place.send(frame);
+                        ring(&mut bell);
+                    }
+                    // The program has ended, and nobody reads any more. How it ended is in the other
+                    // queue.
+                    (Err(_), _) => listening = false,
+                    (Ok(_), None) => {}
                 }
             }
             _ = beat.tick(), if !writer.is_behind() => writer.begin(&Frame::StillHere),

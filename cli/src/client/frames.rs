@@ -71,6 +71,8 @@ pub(crate) struct Frames {
     tls: Option<Box<ClientConnection>>,
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
+    /// The other end listens no more. It may have said why: that is still to be read.
+    unheard: bool,
 }
 
 impl Frames {
@@ -93,7 +95,8 @@ impl Frames {
             _ => None,
         };
         plain.set_timeouts(Some(PATIENCE)).map_err(lost)?;
-        let mut frames = Frames { plain, tls, incoming: Vec::new(), outgoing: Vec::new() };
+        let (incoming, outgoing) = (Vec::new(), Vec::new());
+        let mut frames = Frames { plain, tls, incoming, outgoing, unheard: false };
         let token = found.token.as_ref().map(|token| format!("Authorization: Bearer {token}\r\n"));
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: volvox\r\n{}Content-Type: application/json\r\n\
@@ -113,22 +116,26 @@ impl Frames {
 
     /// Says something, as far as the other end listens; the rest when [`Frames::flush`] is called.
     pub(crate) fn send(&mut self, frame: &Frame) -> io::Result<()> {
+        if self.unheard {
+            return Ok(());
+        }
         self.push(&frame.encode())?;
         self.flush()
     }
 
     /// Whether something waits to be sent.
     pub(crate) fn is_behind(&self) -> bool {
-        !self.outgoing.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+        let sealed = self.tls.as_ref().is_some_and(|tls| tls.wants_write());
+        !self.unheard && (sealed || !self.outgoing.is_empty())
     }
 
-    /// Sends what waits, as far as the other end listens.
+    /// Sends what waits, as far as the other end listens. That it has closed is no failure here:
+    /// [`Frames::next`] has what it said before, then the end.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        loop {
+        while self.is_behind() {
             let sent = match &mut self.tls {
-                Some(tls) if tls.wants_write() => tls.write_tls(&mut self.plain),
-                None if !self.outgoing.is_empty() => self.plain.write(&self.outgoing),
-                Some(_) | None => return Ok(()),
+                Some(tls) => tls.write_tls(&mut self.plain),
+                None => self.plain.write(&self.outgoing),
             };
             match sent {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -136,9 +143,11 @@ impl Frames {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if is_closed(&error) => self.unheard = true,
                 Err(error) => return Err(error),
             }
         }
+        Ok(())
     }
 
     /// The next frame that has come; none: not yet.
@@ -178,8 +187,11 @@ impl Frames {
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     done => break done?,
                 }
-                if tls.wants_write() {
-                    tls.write_tls(&mut self.plain)?;
+                if tls.wants_write() && !self.unheard {
+                    match tls.write_tls(&mut self.plain) {
+                        Err(error) if is_closed(&error) => self.unheard = true,
+                        done => drop(done?),
+                    }
                 }
                 if tls.read_tls(&mut self.plain)? == 0 {
                     break 0;
@@ -226,6 +238,10 @@ impl Frames {
         });
         Failure::answered(status, &error)
     }
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
 }
 
 impl AsFd for Frames {

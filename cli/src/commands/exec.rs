@@ -3,7 +3,7 @@
 //! One loop waits for keys, for the coordinator and for signals. The person's terminal is raw meanwhile,
 //! and is put back however this ends: also when we are told to end, which comes as a key of its own.
 
-use std::io::{self, IsTerminal as _, Read as _};
+use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
@@ -163,7 +163,11 @@ impl Session {
 
     fn type_on(&mut self) -> io::Result<()> {
         let mut keys = [0; 4_096];
-        let read = io::stdin().lock().read(&mut keys)?;
+        // Past the library's buffer, which could keep some of it where nobody waits for it.
+        let read = match nix::unistd::read(io::stdin(), &mut keys) {
+            Err(Errno::EINTR | Errno::EAGAIN) => return Ok(()),
+            read => read?,
+        };
         self.said = Instant::now();
         if read > 0 {
             return self.frames.send(&Frame::Input(keys[..read].to_vec()));

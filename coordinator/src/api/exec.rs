@@ -29,6 +29,8 @@ use super::target::{self, Wanted};
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// How often the cell is told that the person is there.
 const STILL_HERE: Duration = Duration::from_secs(15);
+/// How long a cell that listens no more has to say why, and a person who was told the end to go.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Bytes that are read of a connection at once.
 const CHUNK: usize = 16 << 10;
 /// Letters of a command in the audit.
@@ -139,11 +141,11 @@ impl Session {
             Ok(connection) => connection,
             Err(error) => return tracing::debug!(%error, "a connection was not upgraded"),
         };
-        let (reading, mut writing) = tokio::io::split(TokioIo::new(connection));
+        let (mut reading, mut writing) = tokio::io::split(TokioIo::new(connection));
         let (from_cell, to_cell) = self.ends;
         let ended = tokio::select! {
             ended = down(from_cell, &mut writing) => ended,
-            ended = up(reading, to_cell) => ended,
+            ended = up(&mut reading, to_cell) => ended,
             why = over(&self.api, self.caller.as_ref()) => Some(why),
             () = target::until_missing(&self.api, &self.cell) => {
                 Some(format!("cell {} is missing", self.cell))
@@ -154,6 +156,10 @@ impl Session {
             let _ = writing.write_all(&Frame::Failed(why).encode()).await;
         }
         let _ = writing.shutdown().await;
+        // To close on what is still on its way here would take back what the person has not read yet.
+        let mut chunk = vec![0; CHUNK];
+        let rest = async { while gone(reading.read(&mut chunk).await).is_some() {} };
+        let _ = tokio::time::timeout(LAST_WORDS, rest).await;
     }
 }
 
@@ -176,8 +182,9 @@ async fn down(
     }
 }
 
-/// From the person to the cell, until the person goes or says what cannot be said.
-async fn up(mut reading: ReadHalf<TokioIo<Upgraded>>, mut to_cell: FrameWriter) -> Option<String> {
+/// From the person to the cell, until the person goes or says what cannot be said. What is left to be
+/// said.
+async fn up(reading: &mut ReadHalf<TokioIo<Upgraded>>, mut to_cell: FrameWriter) -> Option<String> {
     let (mut buffer, mut chunk) = (Vec::new(), vec![0; CHUNK]);
     let mut beat = tokio::time::interval(STILL_HERE);
     loop {
@@ -185,24 +192,27 @@ async fn up(mut reading: ReadHalf<TokioIo<Upgraded>>, mut to_cell: FrameWriter) 
             Ok(taken) => taken,
             Err(error) => return Some(error.to_string()),
         };
-        if let Some((frame, used)) = taken {
-            buffer.drain(..used);
-            if !is_a_persons(&frame) {
-                return Some("only input, sizes and signals are taken here".to_owned());
+        let frame = match taken {
+            Some((frame, used)) => {
+                buffer.drain(..used);
+                if !is_a_persons(&frame) {
+                    return Some("only input, sizes and signals are taken here".to_owned());
+                }
+                frame
             }
-            if let Err(error) = to_cell.send(&frame).await {
-                return Some(format!("the cell was lost: {error}"));
-            }
-            continue;
-        }
-        tokio::select! {
-            read = reading.read(&mut chunk) => match gone(read) {
-                Some(read) => buffer.extend_from_slice(&chunk[..read]),
-                None => return None,
+            None => tokio::select! {
+                read = reading.read(&mut chunk) => {
+                    buffer.extend_from_slice(&chunk[..gone(read)?]);
+                    continue;
+                }
+                _ = beat.tick() => Frame::StillHere,
             },
-            _ = beat.tick() => if let Err(error) = to_cell.send(&Frame::StillHere).await {
-                return Some(format!("the cell was lost: {error}"));
-            },
+        };
+        if let Err(error) = to_cell.send(&frame).await {
+            // A cell whose program has ended listens no more: how it ended is on its way to us, and
+            // is what the person wants to hear.
+            tokio::time::sleep(LAST_WORDS).await;
+            return Some(format!("the cell was lost: {error}"));
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use volvox_mesh::identity::Kind;
@@ -110,7 +111,12 @@ pub(super) fn register(router: Router, streams: &Arc<FakeStreams>) -> Router {
                     return Err(Refusal::Failed("there is no /bin/nothing".to_owned()));
                 }
                 let talk: Talk = Box::new(move |reader, writer| {
-                    Box::pin(async move { drop(shout(open, reader, writer).await) })
+                    Box::pin(async move {
+                        drop(match request.path.as_str() {
+                            "/bin/deaf" => end_unheard(open, reader, writer).await,
+                            _ => shout(open, reader, writer).await,
+                        });
+                    })
                 });
                 Ok((Opened {}, talk))
             }
@@ -147,6 +153,18 @@ async fn tell(
         }
     }
     writer.send(&Frame::End("that is all".to_owned())).await?;
+    writer.finish().await
+}
+
+/// Takes nothing, and says only later how it ended: what is typed meanwhile fails on its way here.
+async fn end_unheard(
+    _open: Open,
+    reader: FrameReader,
+    mut writer: FrameWriter,
+) -> Result<(), StreamError> {
+    drop(reader);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    writer.send(&Frame::Exit(9)).await?;
     writer.finish().await
 }
 
