@@ -3,6 +3,8 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::{Winsize, openpty};
@@ -108,10 +110,23 @@ fn how_a_command_ended_is_heard_though_it_takes_nothing_any_more() {
     let stage = stage();
     let mut command = stage.command(&["exec", "web", "--", "/bin/deaf"]);
     let mut child = Begun(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
-    let mut typed = child.0.stdin.take().unwrap();
-    // Until it has ended, and nobody is there to read it.
-    while typed.write_all(&[b'x'; 512]).is_ok() {}
+    let mut stdin = child.0.stdin.take().unwrap();
+    let typed = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&typed);
+    let typing = std::thread::spawn(move || {
+        // Until it has ended, and nobody is there to read it.
+        while stdin.write_all(&[b'x'; 512]).is_ok() {
+            count.fetch_add(512, Ordering::Relaxed);
+        }
+    });
+    // More than a pipe holds: some of it has gone its way.
+    until(
+        || typed.load(Ordering::Relaxed) > 128 << 10 || typing.is_finished(),
+        || format!("{typed:?} bytes were read"),
+    );
+    stage.cell("a").streams().let_go();
     assert_eq!(child.0.wait().unwrap().code(), Some(9));
+    typing.join().unwrap();
 }
 
 #[test]

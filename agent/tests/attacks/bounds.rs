@@ -65,7 +65,7 @@ fn kernel_files_cannot_be_written_and_secrets_not_read() {
         mount -t cgroup -o memory none /tmp 2>/dev/null && echo MOUNTED v1
         mount -t cgroup2 none /tmp 2>/dev/null && echo MOUNTED v2
         hostname other 2>/dev/null && echo RENAMED
-        kill -9 1; [ -e /proc/1/stat ] || echo KILLED
+        kill -9 1 2>/dev/null; [ -e /proc/1/stat ] || echo KILLED
         grep -E ' (proc|sysfs|cgroup2?) ' /proc/self/mountinfo | wc -l
         find / -xdev -name cgroup.procs 2>/dev/null
         echo done

@@ -3,9 +3,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use volvox_mesh::identity::Kind;
 use volvox_mesh::request::{Refusal, Router, Talk};
 use volvox_mesh::transport::stream::{FrameReader, FrameWriter, StreamError};
@@ -23,6 +22,7 @@ pub struct FakeStreams {
     open: AtomicUsize,
     sent: AtomicUsize,
     asked: Mutex<Vec<OpenTerminal>>,
+    let_go: Notify,
 }
 
 impl FakeStreams {
@@ -51,6 +51,11 @@ impl FakeStreams {
     /// The terminals that were asked for.
     pub fn asked(&self) -> Vec<OpenTerminal> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A program `/bin/deaf` ends.
+    pub fn let_go(&self) {
+        self.let_go.notify_one();
     }
 
     fn lines(&self, request: &ReadLog, from: usize) -> Vec<LogLine> {
@@ -156,14 +161,15 @@ async fn tell(
     writer.finish().await
 }
 
-/// Takes nothing, and says only later how it ended: what is typed meanwhile fails on its way here.
+/// Takes nothing, and says how it ended only when it is let go: what is typed meanwhile fails on its
+/// way here.
 async fn end_unheard(
-    _open: Open,
+    open: Open,
     reader: FrameReader,
     mut writer: FrameWriter,
 ) -> Result<(), StreamError> {
     drop(reader);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    open.0.let_go.notified().await;
     writer.send(&Frame::Exit(9)).await?;
     writer.finish().await
 }
