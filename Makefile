@@ -86,8 +86,8 @@ demo: setup ## A cluster and an app on this machine; cleans up at the end, or on
 # skip itself prints "SKIPPED <name>: <why>" on stderr and appends the same line to the file named
 # in VOLVOX_SKIPPED.
 test: setup tools ## Every test; says at the end which could not run, and why
-	@skipped=$$(mktemp); tables=$$(mktemp); before=$$(mktemp)
-	trap 'rm -f "$$skipped" "$$tables" "$$before"' EXIT
+	@skipped=$$(mktemp); tables=$$(mktemp); before=$$(mktemp); said=$$(mktemp)
+	trap 'rm -f "$$skipped" "$$tables" "$$before" "$$said"' EXIT
 	export VOLVOX_SKIPPED="$$skipped"
 	export PATH="$$PATH:$(CURDIR)/target/tools"
 	failed=""
@@ -116,7 +116,7 @@ test: setup tools ## Every test; says at the end which could not run, and why
 		cargo test --workspace --doc || failed="$$failed doctests"
 		# Many tests wait for most of their time.
 		cores=$$(nproc)
-		cargo nextest run --workspace --no-fail-fast --test-threads $$((cores + cores / 2)) || failed="$$failed tests"
+		cargo nextest run --workspace --no-fail-fast --test-threads $$((cores + cores / 2)) 2>&1 | tee "$$said" || failed="$$failed tests"
 	else
 		cargo test --workspace --no-fail-fast || failed="$$failed tests"
 	fi
@@ -127,6 +127,11 @@ test: setup tools ## Every test; says at the end which could not run, and why
 		sort -u "$$skipped"
 	else
 		echo "--- every test could run here"
+	fi
+	# .config/nextest.toml says which tests have a second try.
+	if grep -q '^ *FLAKY' "$$said"; then
+		echo "--- passed only when tried again: look for the fault, in the test or in what it tests"
+		grep '^ *FLAKY' "$$said" | sort -u
 	fi
 	if [ -n "$$failed" ]; then
 		echo "make test: FAILED:$$failed" >&2
