@@ -12,6 +12,7 @@ use volvox_coordinator::run::{self, Coordinator};
 use volvox_protocol::stream::{Frame, TerminalSize, UPGRADE};
 use volvox_tests::fleet::rep::Deed;
 use volvox_tests::fleet::{CellPlan, FakeCell};
+use volvox_tests::wait::pause;
 
 /// How long anything may take before it counts as not happening.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -228,7 +229,7 @@ fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < until, "{what}: not within {PATIENCE:?}");
-        std::thread::yield_now();
+        pause(Duration::from_millis(5));
     }
 }
 

@@ -73,7 +73,10 @@ const PROTOCOL_DEPENDENCIES: [&str; 8] = [
 ];
 
 /// Files of test code that may sleep, because they wait for something outside of our process.
-const MAY_SLEEP: [(&str, &str); 2] = [
+const MAY_SLEEP: [(&str, &str); 5] = [
+    ("agent/tests/stage/mod.rs", "polls containers until a deadline"),
+    ("coordinator/tests/api/stage.rs", "polls a coordinator until a deadline"),
+    ("coordinator/tests/process.rs", "polls another process until a deadline"),
     ("tests/src/wait.rs", "polls another process until a deadline"),
     ("mesh/tests/stage/mod.rs", "polls members until a deadline"),
 ];

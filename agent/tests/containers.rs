@@ -15,9 +15,9 @@ use volvox_agent::runtime::spec::{
     Output, PROCESSES, ProcessSpec, RUNNING, TerminalSize,
 };
 
-use stage::{can_run, shell as process, small_root, texts};
+use stage::{can_run, pause, shell as process, small_root, texts};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 const TERM: i32 = 15;
 
 /// A cell's containers in a temporary folder. Whatever a test leaves is cleared and complained of.
@@ -542,7 +542,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = std::time::Instant::now() + PATIENCE;
     while !holds() {
         assert!(std::time::Instant::now() < deadline, "waited in vain: {what}");
-        std::thread::yield_now();
+        pause();
     }
 }
 

@@ -80,10 +80,7 @@ fn an_instance_lives_serves_stops_and_leaves_nothing() {
     cell.executor().stop(guid.clone()).unwrap();
     let result = cell.ends(&guid);
     assert!(result.stopped && !result.failed, "{result:?}");
-    // Sent on another connection than the one on which the log was asked for: it may come later.
-    let log = until("the exit is in the log", || {
-        Some(cell.log(&guid)).filter(|log| log.contains("APP Exit status 143"))
-    });
+    let log = cell.log_with(&guid, "APP Exit status 143");
     for line in ["creating container", "successfully created", "stopping instance"] {
         assert!(log.contains(&format!("Cell cell {line}")), "{log}");
     }
@@ -365,8 +362,7 @@ fn what_goes_over_a_limit_is_told_as_such() {
     until("it does not hear", || cell.log(&stubborn).contains("APP deaf").then_some(()));
     cell.executor().stop(stubborn.clone()).unwrap();
     assert!(cell.ends(&stubborn).stopped);
-    let log = cell.log(&stubborn);
-    assert!(log.contains("(exceeded 2s graceful shutdown interval)"), "{log}");
+    cell.log_with(&stubborn, "(exceeded 2s graceful shutdown interval)");
 }
 
 #[test]

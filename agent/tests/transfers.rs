@@ -31,7 +31,7 @@ use volvox_protocol::definition::CachedDependency;
 
 use stage::{can_run, small_root};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 const IDS: Ids = Ids { first: 100_000, count: 65_536 };
 
 /// A cell with one container; destroyed at the end, whatever happens.

@@ -47,6 +47,9 @@ fn configure(folder: &Path, lines: &str) -> PathBuf {
     path
 }
 
+/// Between two looks at another process.
+const LOOK: Duration = Duration::from_millis(5);
+
 fn start(config: &Path) -> Running {
     let text: toml::Table = std::fs::read_to_string(config).unwrap().parse().unwrap();
     let address = text["api"]["listen"][0].as_str().unwrap().to_owned();
@@ -81,7 +84,7 @@ fn start(config: &Path) -> Running {
         let log = log.lock().unwrap().clone();
         assert!(child.try_wait().unwrap().is_none(), "it has ended:\n{log}");
         assert!(Instant::now() < until, "it is not ready:\n{log}");
-        std::thread::yield_now();
+        std::thread::sleep(LOOK);
     }
     let token = std::fs::read_to_string(data.join("admin.token")).unwrap().trim().to_owned();
     Running { child, address, token, agent }
@@ -164,7 +167,7 @@ fn nothing_that_was_answered_is_lost_by_kill_9() {
             let until = Instant::now() + PATIENCE;
             while !enough.load(Ordering::Acquire) {
                 assert!(Instant::now() < until, "too few were answered");
-                std::thread::yield_now();
+                std::thread::sleep(LOOK);
             }
             // In the middle of it.
             running.signal("-KILL");
@@ -220,7 +223,7 @@ fn sigterm_finishes_what_is_under_way_and_ends_well() {
             break status;
         }
         assert!(Instant::now() < until, "it does not end");
-        std::thread::yield_now();
+        std::thread::sleep(LOOK);
     };
     assert!(status.success(), "{status}");
     assert!(!folder.path().join("data/api.sock").exists(), "nothing is left behind");

@@ -10,7 +10,7 @@ use volvox_agent::runtime::spec::{
     Access, Bind, ContainerSpec, Exit, Limits, LogLimits, ProcessSpec,
 };
 
-use crate::stage::{can_run, small_root, texts};
+use crate::stage::{can_run, pause, small_root, texts};
 pub(crate) use crate::stage::{shell as process, skip};
 
 /// How long anything may take that has to come.
@@ -174,6 +174,6 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
-        std::thread::yield_now();
+        pause();
     }
 }

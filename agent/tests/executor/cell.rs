@@ -31,7 +31,7 @@ use volvox_protocol::definition::LrpDefinition;
 use volvox_protocol::id::{CellId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use volvox_protocol::task::TaskDefinition;
 
-use crate::stage::can_run;
+use crate::stage::{can_run, pause};
 
 /// How long anything may take before a test has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,7 +44,7 @@ pub(crate) fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < deadline, "waited in vain: {what}");
-        std::thread::yield_now();
+        pause();
     }
 }
 
@@ -177,6 +177,21 @@ impl Cell {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let lines = text.lines().map(|line| line.splitn(3, ' ').nth(2).unwrap_or_default());
         lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// The log, when this is in it. The executor's own lines are sent on another connection than the
+    /// one on which the log is asked for: they may come later.
+    #[track_caller]
+    pub(crate) fn log_with(&self, guid: &ContainerGuid, wanted: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let log = self.log(guid);
+            if log.contains(wanted) {
+                return log;
+            }
+            assert!(Instant::now() < deadline, "{wanted:?} is not in the log:\n{log}");
+            pause();
+        }
     }
 
     fn shims(&self) -> Shims {

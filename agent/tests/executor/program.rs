@@ -17,6 +17,7 @@ pub(crate) fn command(cell: &Cell) -> Command {
 pub(crate) struct Agent {
     pub(crate) child: Child,
     socket: std::path::PathBuf,
+    log: std::path::PathBuf,
 }
 
 impl Agent {
@@ -32,13 +33,10 @@ impl Agent {
             folder.join("agent-run"),
         );
         std::fs::write(&config, text).unwrap();
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(folder.join("agent.log"))
-            .unwrap();
-        let child = command(cell).arg("run").stdin(Stdio::null()).stderr(log).spawn().unwrap();
-        Agent { child, socket: folder.join("agent-run/agent.sock") }
+        let log = folder.join("agent.log");
+        let stderr = std::fs::File::options().create(true).append(true).open(&log).unwrap();
+        let child = command(cell).arg("run").stdin(Stdio::null()).stderr(stderr).spawn().unwrap();
+        Agent { child, socket: folder.join("agent-run/agent.sock"), log }
     }
 
     pub(crate) fn client(&mut self) -> Client {
@@ -53,6 +51,12 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        let ended = self.child.wait();
+        if std::thread::panicking() {
+            let said = std::fs::read_to_string(&self.log).unwrap_or_default();
+            let last: Vec<&str> = said.lines().rev().take(40).collect();
+            let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
+            eprintln!("the agent ended with {ended:?} and said last:\n{last}");
+        }
     }
 }

@@ -9,11 +9,11 @@ use volvox_agent::runtime::cgroup::Hierarchy;
 use volvox_agent::runtime::shim::Shims;
 use volvox_agent::runtime::spec::{Access, Bind, ContainerSpec, Exit, Limits, LogLimits};
 
-use crate::stage::{can_run, small_root, texts};
+use crate::stage::{can_run, pause, small_root, texts};
 pub(crate) use crate::stage::{shell as process, skip};
 
 /// How long anything may take before a test has failed.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Ids that a container has.
 const IDS: u32 = 65_536;
 
@@ -27,7 +27,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
-        std::thread::yield_now();
+        pause();
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the tests of the network stand on: namespaces as machines, servers and clients in them.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
@@ -19,6 +19,8 @@ use volvox_agent::runtime::net::link::{self, Veth};
 use volvox_agent::runtime::net::netlink::Socket;
 use volvox_agent::runtime::net::{Attached, Ipv4Network, Network, NetworkConfig, tables};
 use volvox_protocol::egress::{IcmpInfo, SecurityGroupRule};
+
+use crate::stage::{can_run, pause};
 
 /// What comes, comes within microseconds; nothing here is answered later than this.
 pub(crate) const NEVER: Duration = Duration::from_millis(250);
@@ -194,7 +196,7 @@ pub(crate) fn until(condition: impl Fn() -> bool) {
     let deadline = Instant::now() + SURELY;
     while !condition() {
         assert!(Instant::now() < deadline, "it did not come");
-        thread::yield_now();
+        pause();
     }
 }
 
@@ -268,20 +270,7 @@ pub(crate) fn config(host: Ipv4Addr) -> NetworkConfig {
 
 /// Without root nothing here can run.
 pub(crate) fn cannot_run(name: &str) -> bool {
-    let rooted = nix::unistd::geteuid().is_root();
-    if !rooted {
-        skip(name, "needs root");
-    }
-    !rooted
-}
-
-pub(crate) fn skip(name: &str, why: &str) {
-    let line = format!("SKIPPED {name}: {why}\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("VOLVOX_SKIPPED") {
-        let file = OpenOptions::new().append(true).create(true).open(path);
-        file.and_then(|mut file| file.write_all(line.as_bytes())).expect("VOLVOX_SKIPPED");
-    }
+    !can_run(name)
 }
 
 pub(crate) fn attach(

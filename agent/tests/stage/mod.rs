@@ -5,8 +5,15 @@
 use std::io::Write as _;
 use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
+use std::time::Duration;
 
 use volvox_agent::runtime::spec::{Output, ProcessSpec};
+
+/// Between two looks at something that another process, or the kernel, is about: to look without a
+/// pause would take the processor from what is waited for.
+pub(crate) fn pause() {
+    std::thread::sleep(Duration::from_millis(5));
+}
 
 /// Says that a test, or a part of it, could not run here, and why, where people look for it.
 pub(crate) fn skip(name: &str, why: &str) {

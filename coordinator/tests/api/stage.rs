@@ -11,7 +11,7 @@ use volvox_coordinator::run::{self, Coordinator};
 use crate::document;
 
 /// How long anything may take before it counts as not happening.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A coordinator at work, until it is dropped.
 pub(crate) struct Stage {
@@ -220,6 +220,9 @@ pub(crate) fn agent() -> ureq::Agent {
         .new_agent()
 }
 
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// Waits until something is so.
 pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + PATIENCE;
@@ -228,7 +231,7 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
             return found;
         }
         assert!(Instant::now() < until, "{what}: not within {PATIENCE:?}");
-        std::thread::yield_now();
+        std::thread::sleep(LOOK);
     }
 }
 
