@@ -27,12 +27,14 @@ const CALLERS: usize = 16;
 /// How long each throughput is measured.
 const MEASURE: Duration = Duration::from_secs(4);
 /// Instances for each process in a list.
-const EACH: usize = 10;
+const EACH: u32 = 10;
 /// What Diego's own clients say that they speak.
 const PROTOBUF: &str = "application/x-protobuf";
 const SUBSCRIBERS: usize = 1_000;
 const EVENTS: usize = 200;
 const HALF_OPEN: usize = 10_000;
+/// Entries of the lists that are compared in both forms.
+const ENTRIES: usize = 50_000;
 
 pub(crate) fn run(figures: &mut Figures) -> anyhow::Result<()> {
     let scratch = Path::new("target/bench-scratch");
@@ -44,8 +46,17 @@ pub(crate) fn run(figures: &mut Figures) -> anyhow::Result<()> {
     for (instances, rounds) in [(1_000, 20), (10_000, 10), (50_000, 5)] {
         lists(figures, &folder.path().join(instances.to_string()), instances, rounds)?;
     }
+    both_forms(figures, &folder.path().join("forms"))?;
     events(figures, &folder.path().join("events"))?;
     memory(figures, &folder.path().join("memory"))
+}
+
+/// Only the lists in both forms.
+pub(crate) fn run_forms(figures: &mut Figures) -> anyhow::Result<()> {
+    let scratch = Path::new("target/bench-scratch");
+    std::fs::create_dir_all(scratch)?;
+    let folder = tempfile::tempdir_in(std::fs::canonicalize(scratch)?)?;
+    both_forms(figures, folder.path())
 }
 
 /// As many descriptors as we may have.
@@ -200,7 +211,7 @@ fn lists(
     instances: usize,
     rounds: usize,
 ) -> anyhow::Result<()> {
-    crate::board::fill(&folder.join("data"), instances / EACH)?;
+    crate::board::fill(&folder.join("data"), instances / EACH as usize, EACH)?;
     let coordinator = Coordinator::start(folder, true)?;
     let mut client = coordinator.client()?;
     let diego_ms = match instances {
@@ -223,10 +234,10 @@ fn lists(
     figures.note(&format!("api.list_actual_4_fields.{instances}.p50_ms"), some.0, "ms");
     // One desired LRP for each ten instances: Diego's 5.3 s are for 50,000 of them.
     let desired = timed(rounds, || client.post("/v1/desired_lrps/list.r3", b"{}"))?;
-    let each_us = desired.0 * 1e3 / (instances / EACH) as f64;
-    figures.note(&format!("api.list_desired.{}.p50_ms", instances / EACH), desired.0, "ms");
+    let each_us = desired.0 * 1e3 / (instances / EACH as usize) as f64;
+    figures.note(&format!("api.list_desired.{}.p50_ms", instances / EACH as usize), desired.0, "ms");
     let messages = timed(rounds, || client.post_as(PROTOBUF, "/v1/desired_lrps/list.r3", b""))?;
-    let name = format!("api.list_desired_protobuf.{}.p50_ms", instances / EACH);
+    let name = format!("api.list_desired_protobuf.{}.p50_ms", instances / EACH as usize);
     figures.note(&name, messages.0, "ms");
     if instances == 50_000 {
         figures.note("api.list_desired.mb", desired.1 as f64 / 1e6, "MB");
@@ -235,6 +246,70 @@ fn lists(
         figures.note("api.list_desired.diego_ratio", 5.3e6 / 50_000.0 / each_us, "times as fast");
     }
     Ok(())
+}
+
+/// Every list that consumers of 50,000 LRPs and tasks read, in JSON and in the messages of Diego's own
+/// clients.
+fn both_forms(figures: &mut Figures, folder: &Path) -> anyhow::Result<()> {
+    const ROUNDS: usize = 5;
+    crate::board::fill(&folder.join("data"), ENTRIES, 1)?;
+    let coordinator = Coordinator::start(folder, true)?;
+    let mut client = coordinator.client()?;
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..CALLERS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = coordinator.client()?;
+                    loop {
+                        let nth = next.fetch_add(1, Ordering::Relaxed);
+                        if nth >= ENTRIES {
+                            return Ok(());
+                        }
+                        let body = task(nth).to_string();
+                        client.post("/v1/tasks/desire.r2", body.as_bytes())?;
+                    }
+                })
+            })
+            .collect();
+        callers.into_iter().try_for_each(|caller| {
+            caller.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a caller panicked")))
+        })
+    })?;
+    for (name, path) in [
+        ("actual", "/v1/actual_lrps/list"),
+        ("desired", "/v1/desired_lrps/list.r3"),
+        ("scheduling", "/v1/desired_lrp_scheduling_infos/list"),
+        ("routing", "/v1/desired_lrp_routing_infos/list"),
+        ("tasks", "/v1/tasks/list.r3"),
+    ] {
+        let json = timed(ROUNDS, || client.post(path, b"{}"))?;
+        let messages = timed(ROUNDS, || client.post_as(PROTOBUF, path, b""))?;
+        for (form, (ms, bytes)) in [("json", json), ("protobuf", messages)] {
+            let name = format!("api.forms.{name}.{ENTRIES}.{form}");
+            figures.note(&format!("{name}.p50_ms"), ms, "ms");
+            figures.note(&format!("{name}.mb"), bytes as f64 / 1e6, "MB");
+        }
+        let name = format!("api.forms.{name}.{ENTRIES}.protobuf_to_json");
+        figures.note(&name, messages.0 / json.0, "ratio");
+    }
+    Ok(())
+}
+
+/// A task as Cloud Controllers desire them, more or less.
+fn task(nth: usize) -> serde_json::Value {
+    json!({
+        "task_guid": format!("task-{nth}"), "domain": "bench",
+        "task_definition": {
+            "rootfs": "preloaded:cflinuxfs4", "memory_mb": 256, "disk_mb": 512,
+            "log_guid": format!("log-{nth}"), "annotation": "{}",
+            "env": [{"name": "PATH", "value": "/usr/bin:/bin"}, {"name": "LANG", "value": "en"}],
+            "action": {"run": {
+                "path": "/tmp/lifecycle/launcher", "args": ["app", "rake db:migrate", "{}"],
+                "user": "vcap", "resource_limits": {"nofile": 16384},
+            }},
+        },
+    })
 }
 
 /// The median time in milliseconds, and how many bytes came.
@@ -329,7 +404,7 @@ fn events(figures: &mut Figures, folder: &Path) -> anyhow::Result<()> {
 }
 
 fn memory(figures: &mut Figures, folder: &Path) -> anyhow::Result<()> {
-    crate::board::fill(&folder.join("data"), 25_000)?;
+    crate::board::fill(&folder.join("data"), 25_000, EACH)?;
     let coordinator = Coordinator::start(folder, true)?;
     let mut client = coordinator.client()?;
     figures.note("api.rss.250000.mib", coordinator.resident_mib()?, "MiB");

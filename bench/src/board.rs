@@ -56,7 +56,7 @@ fn appends_per_second(folder: &Path) -> anyhow::Result<f64> {
 }
 
 fn at_size(figures: &mut Figures, folder: &Path) -> anyhow::Result<()> {
-    fill(folder, PROCESSES)?;
+    fill(folder, PROCESSES, INSTANCES_EACH)?;
     // In a process of its own, so that the memory is the board's and nobody else's.
     let program = std::env::current_exe()?;
     let output = std::process::Command::new(program)
@@ -73,8 +73,8 @@ fn at_size(figures: &mut Figures, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts running instances into a database, ten for each process, through the logic and the store.
-pub(crate) fn fill(folder: &Path, processes: usize) -> anyhow::Result<()> {
+/// Puts running instances into a database, so many for each process, through the logic and the store.
+pub(crate) fn fill(folder: &Path, processes: usize, each: u32) -> anyhow::Result<()> {
     let mut store = Store::open(folder)?;
     let mut board = Board::new(Settings::default());
     let mut seed = 0;
@@ -87,9 +87,9 @@ pub(crate) fn fill(folder: &Path, processes: usize) -> anyhow::Result<()> {
     store.commit(&upsert.changes)?;
     let mut changes: Vec<Change> = Vec::new();
     for nth in 0..processes {
-        changes.extend(apply(&mut board, fleet::desire(nth, INSTANCES_EACH)?)?.changes);
-        for index in 0..INSTANCES_EACH {
-            let cell = fleet::cell_id((nth * INSTANCES_EACH as usize + index as usize) % CELLS)?;
+        changes.extend(apply(&mut board, fleet::desire(nth, each)?)?.changes);
+        for index in 0..each {
+            let cell = fleet::cell_id((nth * each as usize + index as usize) % CELLS)?;
             changes.extend(apply(&mut board, fleet::claim(nth, index, &cell)?)?.changes);
             changes.extend(apply(&mut board, fleet::start(nth, index, &cell)?)?.changes);
         }
@@ -99,7 +99,7 @@ pub(crate) fn fill(folder: &Path, processes: usize) -> anyhow::Result<()> {
         }
     }
     store.commit(&changes)?;
-    let instances = processes * INSTANCES_EACH as usize;
+    let instances = processes * each as usize;
     ensure!(board.records().instance_count() == instances, "the fleet is not complete");
     Ok(())
 }

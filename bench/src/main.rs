@@ -41,6 +41,7 @@ fn main() -> anyhow::Result<()> {
         ["agent"] => agent::run(&mut figures)?,
         ["mesh"] => mesh::run(&mut figures)?,
         ["api"] => api::run(&mut figures)?,
+        ["api.forms"] => api::run_forms(&mut figures)?,
         ["loop"] => closed_loop::run(&mut figures)?,
         ["sim"] => sim::run(&mut figures)?,
         ["sim.small"] => sim::run_small(&mut figures)?,
@@ -64,6 +65,7 @@ fn main() -> anyhow::Result<()> {
                  mesh.real, mesh.simulated, mesh.simulated.PART: parts of it; PART is\n              \
                  small, 1000, 10000, alarms or day\n  \
                  api         the coordinator's HTTP API, over TLS\n  \
+                 api.forms   its lists of 50,000 in JSON and in protobuf, which are part of api\n  \
                  sim         simulated fleets: 50 cells, and 10,000 with 250,000 instances,\n              \
                  which take half an hour and 19 GB of memory\n  \
                  sim.small   the same with 1,000 cells and 25,000 instances\n\n\

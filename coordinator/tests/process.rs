@@ -20,6 +20,7 @@ struct Running {
     address: String,
     token: String,
     agent: ureq::Agent,
+    log: Arc<Mutex<String>>,
 }
 
 impl Drop for Running {
@@ -81,13 +82,13 @@ fn start(config: &Path) -> Running {
         if ready.is_ok_and(|answer| answer.status() == 200) {
             break;
         }
-        let log = log.lock().unwrap().clone();
-        assert!(child.try_wait().unwrap().is_none(), "it has ended:\n{log}");
-        assert!(Instant::now() < until, "it is not ready:\n{log}");
+        let said = log.lock().unwrap().clone();
+        assert!(child.try_wait().unwrap().is_none(), "it has ended:\n{said}");
+        assert!(Instant::now() < until, "it is not ready:\n{said}");
         std::thread::sleep(LOOK);
     }
     let token = std::fs::read_to_string(data.join("admin.token")).unwrap().trim().to_owned();
-    Running { child, address, token, agent }
+    Running { child, address, token, agent, log }
 }
 
 impl Running {
@@ -197,6 +198,33 @@ fn stream(running: &Running, last: Option<&str>) -> Lines {
 fn first_event(running: &Running, last: Option<&str>) -> String {
     let mut lines = stream(running, last);
     lines.find_map(|line| line.unwrap().strip_prefix("event: ").map(str::to_owned)).unwrap()
+}
+
+#[test]
+fn a_call_is_found_in_the_log_by_the_callers_own_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = configure(folder.path(), "log.level = \"info,volvox_coordinator::api=debug\"\n");
+    let running = start(&config);
+    let sent = running
+        .agent
+        .post(format!("http://{}/v1/desired_lrps/list.r3", running.address))
+        .header("authorization", format!("Bearer {}", running.token))
+        .header("x-vcap-request-id", "the-callers-own-number")
+        .content_type("application/json")
+        .send(b"{\"domain\": 3}");
+    assert_eq!(sent.unwrap().status(), 400);
+    let until = Instant::now() + PATIENCE;
+    let line = loop {
+        let said = running.log.lock().unwrap().clone();
+        let found = said.lines().find(|line| line.contains("the-callers-own-number"));
+        if let Some(line) = found {
+            break serde_json::from_str::<Value>(line).unwrap();
+        }
+        assert!(Instant::now() < until, "it is not in the log:\n{said}");
+        std::thread::sleep(LOOK);
+    };
+    assert_eq!((&line["fields"]["status"], &line["level"]), (&json!(400), &json!("DEBUG")));
+    assert_eq!(line["span"]["route"], "DesiredLRPs");
 }
 
 #[test]

@@ -24,7 +24,10 @@ use crate::secret::Secret;
 
 pub use checks::{Check, CheckDefinition, HttpCheck, TcpCheck};
 pub(crate) use image::unlayered;
-pub use image::{CachedDependency, DigestAlgorithm, ImageLayer, LayerType, MediaType};
+pub use image::{
+    CachedDependency, DigestAlgorithm, ImageLayer, LayerType, MediaType, exclusive_downloads,
+    shared_dependencies,
+};
 pub use metric::{DynamicValue, MetricTagValue, MetricTags};
 pub use route::{RouteError, RouteValue, Routes};
 pub(crate) use volume::volume_drivers;

@@ -5,6 +5,8 @@
 
 #[path = "diego/bytes.rs"]
 mod bytes;
+#[path = "diego/fields.rs"]
+mod fields;
 #[path = "diego/refused.rs"]
 mod refused;
 
@@ -257,7 +259,7 @@ fn the_samples_are_valid_and_have_every_field() {
         .map(|field| field.name)
         .collect();
     assert_eq!(left, Vec::<&str>::new(), "not in the sample: nothing is said of them");
-    let info = DesiredLrpSchedulingInfo::from(&lrp);
+    let info = DesiredLrpSchedulingInfo::from(lrp.clone());
     let told = write::scheduling_info(info);
     assert_eq!(told.desired_lrp_key.unwrap().process_guid, "app-1_a");
     assert_eq!(told.routes.unwrap().routes.len(), 2);

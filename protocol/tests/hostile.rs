@@ -199,7 +199,7 @@ fn frames() -> Vec<Vec<u8>> {
         reframe::<CellInfo>(INFO),
         reframe::<CellLoad>(LOAD),
         encode_frame(&lrp.definition.action).unwrap(),
-        encode_frame(&DesiredLrpSchedulingInfo::from(&lrp)).unwrap(),
+        encode_frame(&DesiredLrpSchedulingInfo::from(lrp.clone())).unwrap(),
     ];
     frames.extend(requests.chain(orders));
     frames

@@ -2,6 +2,8 @@
 
 use hyper::Response;
 use hyper::header::CONTENT_TYPE;
+use volvox_protocol::api::{ApiError, EvacuationResponse};
+use volvox_protocol::diego::Reply as _;
 
 use super::encoding::Encoding;
 use super::reply::{Body, Failure, full};
@@ -65,15 +67,40 @@ pub(crate) fn is_spoken(path: &str) -> bool {
     SPOKEN.contains(&path)
 }
 
+/// The calls whose answer says whether a container is to go on running. A cell that reads no "keep" there
+/// ends what runs, so a call that was refused says it.
+const KEEPING: [&str; 3] =
+    ["EvacuateClaimedActualLRP", "EvacuateRunningActualLRP", "EvacuateRunningActualLRP_r0"];
+
 /// The answer that tells of a failure. That to a ping has no place for an error: it says that the board
 /// is not there.
 pub(crate) fn told(route: &str, failure: &Failure, encoding: Encoding) -> Response<Body> {
-    if route == "Ping" && encoding == Encoding::Protobuf {
+    if encoding != Encoding::Protobuf {
+        return failure.respond(encoding);
+    }
+    if route == "Ping" {
         let mut response = Response::new(full(""));
         response.headers_mut().insert(CONTENT_TYPE, encoding.content_type());
         return response;
     }
-    failure.respond(encoding)
+    let mut error = failure.error().clone();
+    in_the_bbs_s_words(route, &mut error);
+    // Of what the board does not know nothing is to be kept.
+    let keep_container = KEEPING.contains(&route) && error.kind != "ResourceNotFound";
+    // Where nothing is to be kept these are the bytes of every other answer.
+    let told = EvacuationResponse { error: Some(error), keep_container };
+    failure.respond_with(encoding, told.into_diego().into())
+}
+
+/// Where the BBS calls the same failure something else.
+fn in_the_bbs_s_words(route: &str, error: &mut ApiError) {
+    match (route, error.kind.as_str()) {
+        ("RejectTask", "InvalidStateTransition") => "InvalidRequest".clone_into(&mut error.kind),
+        ("DeleteTask", "InvalidStateTransition") => {
+            error.message = error.message.replace("to Deleted", "to Resolving");
+        }
+        _ => {}
+    }
 }
 
 #[cfg(test)]
@@ -82,10 +109,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_route_of_the_bbs_is_served() {
+    fn every_route_of_the_bbs_is_served_and_tried_by_a_client() {
+        const CLIENTS: [&str; 4] = [
+            include_str!("../../tests/diego/access.rs"),
+            include_str!("../../tests/diego/events.rs"),
+            include_str!("../../tests/diego/rep.rs"),
+            include_str!("../../tests/diego/routes.rs"),
+        ];
         let table = routes::table();
         for path in SPOKEN {
             assert!(table.iter().any(|route| route.path == path), "{path} is not served");
+            // In quotes, after a verb or alone.
+            let tried = [format!("\"{path}\""), format!(" {path}\"")];
+            let is_tried = |text: &&str| tried.iter().any(|tried| text.contains(tried.as_str()));
+            assert!(CLIENTS.iter().any(|text| is_tried(text)), "no client calls {path}");
         }
     }
 }

@@ -126,7 +126,7 @@ fn desired() -> Vec<Route> {
             |api, call, request| {
                 let records = api.bbs.view().snapshot();
                 let found = some_deployments(&records, &request, &[]);
-                let show = |lrp: &LrpDeployment| DesiredLrpSchedulingInfo::from(&lrp.project());
+                let show = |lrp: &LrpDeployment| DesiredLrpSchedulingInfo::from(lrp.project());
                 deployments(call, "desired_lrp_scheduling_infos", found, show)
             },
         ),
@@ -136,7 +136,7 @@ fn desired() -> Vec<Route> {
             "What placing one LRP needs to know.",
             |api, request| {
                 let lrp = deployment(api, &request.process_guid)?;
-                let info = Some(DesiredLrpSchedulingInfo::from(&lrp.project()));
+                let info = Some(DesiredLrpSchedulingInfo::from(lrp.project()));
                 Ok(DesiredLrpSchedulingInfoResponse { error: None, info })
             },
         ),
@@ -147,7 +147,7 @@ fn desired() -> Vec<Route> {
             |api, call, request| {
                 let records = api.bbs.view().snapshot();
                 let found = some_deployments(&records, &request, &[]);
-                deployments(call, "desired_lrps", found, |lrp| routing_info(&lrp.project()))
+                deployments(call, "desired_lrps", found, |lrp| routing_info(lrp.project()))
             },
         ),
         route::change::<DesireLrpRequest, LifecycleResponse, _>(

@@ -133,6 +133,11 @@ impl Failure {
         failure
     }
 
+    /// What went wrong, as it is told.
+    pub(crate) fn error(&self) -> &ApiError {
+        &self.error
+    }
+
     /// Whether the same call may succeed in a moment.
     fn is_passing(&self) -> bool {
         matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS)
@@ -141,23 +146,28 @@ impl Failure {
     /// The answer that tells it to Diego's clients: 200 with the error in field 1. They do not try again
     /// what was answered so; what is worth another try is a 503 with nothing in it, as it is of a BBS that
     /// is not up yet.
-    fn respond_diego(&self, encoding: Encoding) -> Response<Body> {
+    fn respond_diego(&self, body: Bytes) -> Response<Body> {
         if self.is_passing() {
             let mut response = Response::new(full(Bytes::new()));
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             return response;
         }
-        let mut response = Response::new(full(encoding.encode_error(&self.error)));
-        response.headers_mut().insert(CONTENT_TYPE, encoding.content_type());
+        let mut response = Response::new(full(body));
+        response.headers_mut().insert(CONTENT_TYPE, Encoding::Protobuf.content_type());
         response
     }
 
     /// The answer that tells it.
     pub(crate) fn respond(&self, encoding: Encoding) -> Response<Body> {
+        self.respond_with(encoding, encoding.encode_error(&self.error))
+    }
+
+    /// The same in the form of an answer that has more to say than its error.
+    pub(crate) fn respond_with(&self, encoding: Encoding, body: Bytes) -> Response<Body> {
         if encoding == Encoding::Protobuf {
-            return self.respond_diego(encoding);
+            return self.respond_diego(body);
         }
-        let mut response = Response::new(full(encoding.encode_error(&self.error)));
+        let mut response = Response::new(full(body));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, encoding.content_type());

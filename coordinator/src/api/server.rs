@@ -133,7 +133,8 @@ impl Api {
         let request_id = trace.as_deref().unwrap_or_default();
         let line = noted.map(|caller| line(peer, caller, route.name, subject, request_id));
         let span = tracing::info_span!("call", route = route.name, request_id);
-        let work = trace::scope(trace, work).instrument(span);
+        let begun = Instant::now();
+        let work = trace::scope(trace, work);
         let (audit, time) = (self.audit.clone(), self.limits.call_time);
         let handling = async move {
             let outcome = tokio::time::timeout(time, work).await.unwrap_or_else(|_| {
@@ -142,12 +143,19 @@ impl Api {
                 Err(Failure::busy(message))
             });
             drop(held);
+            let (status, why) = match &outcome {
+                Ok(response) => (response.status(), ""),
+                Err(failure) => (failure.status, failure.error().message.as_str()),
+            };
+            let took_ms = begun.elapsed().as_millis();
+            tracing::debug!(status = status.as_u16(), took_ms, why, "answered");
             if let Some(mut line) = line {
                 line.note(&outcome);
                 audit.write(line).await;
             }
             outcome
-        };
+        }
+        .instrument(span);
         let outcome = if route.changes {
             // A caller that hangs up ends this conversation, not what it has begun, nor its line.
             let handled = tokio::spawn(handling).await;

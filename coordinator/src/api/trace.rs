@@ -10,8 +10,8 @@ use hyper::header::{HeaderMap, HeaderName};
 
 /// Where Diego's clients say it.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-vcap-request-id");
-/// Letters of one.
-const LONGEST: usize = 64;
+/// Letters of one: more than any component gives, and little beside the event that carries it.
+const LONGEST: usize = 300;
 
 tokio::task_local! {
     static TRACE: Option<Arc<str>>;
@@ -45,7 +45,7 @@ mod tests {
             of(&headers).map(|trace| trace.to_string())
         };
         assert_eq!(of("0f1e-2d3c"), Some("0f1e-2d3c".to_owned()));
-        assert_eq!((of(""), of("two words"), of(&"x".repeat(65))), (None, None, None));
+        assert_eq!((of(""), of("two words"), of(&"x".repeat(301))), (None, None, None));
     }
 
     #[tokio::test]

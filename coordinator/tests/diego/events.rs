@@ -143,6 +143,33 @@ fn the_older_stream_tells_of_groups() {
     assert_eq!(changed.before.unwrap().annotation, "note");
     assert_eq!(changed.after.unwrap().annotation, "x");
     assert_eq!(changed.trace_id, "trace-1");
+    let instance = m::ActualLrpInstanceKey { instance_guid: "i".into(), cell_id: "c".into() };
+    let claim = m::ClaimActualLrpRequest {
+        process_guid: "p".into(),
+        index: 0,
+        actual_lrp_instance_key: Some(instance.clone()),
+    };
+    client.done("/v1/actual_lrps/claim", &claim);
+    let changed = loop {
+        let (_, name, data) = next(&mut reader);
+        assert_eq!(name, "actual_lrp_changed");
+        let changed = m::ActualLrpChangedEvent::decode(&data[..]).unwrap();
+        if changed.after.as_ref().unwrap().instance.as_ref().unwrap().state == "CLAIMED" {
+            break changed;
+        }
+    };
+    assert_eq!(changed.before.unwrap().instance.unwrap().state, "UNCLAIMED");
+    let remove = m::RemoveActualLrpRequest {
+        process_guid: "p".into(),
+        index: 0,
+        actual_lrp_instance_key: Some(instance.clone()),
+    };
+    client.done("/v1/actual_lrps/remove", &remove);
+    let (_, name, data) = next(&mut reader);
+    assert_eq!(name, "actual_lrp_removed");
+    let removed = m::ActualLrpRemovedEvent::decode(&data[..]).unwrap();
+    let gone = removed.actual_lrp_group.unwrap().instance.unwrap();
+    assert_eq!(gone.actual_lrp_instance_key, Some(instance));
 }
 
 #[test]
@@ -211,6 +238,16 @@ fn tasks_are_told_whatever_the_cell() {
     };
     let changed = m::TaskChangedEvent::decode(&data[..]).unwrap();
     assert!(changed.after.unwrap().failed && !changed.before.unwrap().failed);
+    let guid = m::TaskGuidRequest { task_guid: "t".into() };
+    client.done("/v1/tasks/resolving", &guid);
+    client.done("/v1/tasks/delete", &guid);
+    let removed = loop {
+        let (_, name, data) = next(&mut reader);
+        if name == "task_removed" {
+            break m::TaskRemovedEvent::decode(&data[..]).unwrap();
+        }
+    };
+    assert_eq!(removed.task.unwrap().task_guid, "t");
 }
 
 #[test]

@@ -81,8 +81,7 @@ fn an_instance_lives_as_its_cell_tells() {
     let mut silent = started(1, "i1");
     silent.actual_lrp_net_info = Some(m::ActualLrpNetInfo::default());
     let refused = client.refused("/v1/actual_lrps/start.r1", &silent);
-    let expected = "Invalid field: actual_lrp_net_info, Invalid field: address";
-    assert_eq!(refused, (4, expected.into()));
+    assert_eq!(refused, (4, "Invalid field: address".into()));
     let crash = m::CrashActualLrpRequest {
         actual_lrp_key: key(1),
         actual_lrp_instance_key: instance("i1", "c"),
@@ -168,6 +167,52 @@ fn a_cell_that_leaves_hands_its_instances_over() {
     assert_eq!(at(&mut client, 0).len(), 1);
 }
 
+/// A Diego cell ends what runs unless it reads that it is to go on: a call that was refused is no reason.
+#[test]
+fn a_cell_that_is_refused_is_told_to_keep_what_runs() {
+    let stage = Stage::new();
+    let mut own = stage.client("c", Role::Cell);
+    desire(&mut stage.admin(), "p", 1);
+    claim(&mut own, 0, "i0");
+    let leaves = m::EvacuateClaimedActualLrpRequest {
+        actual_lrp_key: key(0),
+        actual_lrp_instance_key: instance("i0", "c"),
+    };
+    let running = m::EvacuateRunningActualLrpRequest {
+        actual_lrp_key: key(0),
+        actual_lrp_instance_key: instance("i0", "c"),
+        actual_lrp_net_info: net(),
+        ..Default::default()
+    };
+    let nowhere = m::EvacuateRunningActualLrpRequest {
+        actual_lrp_net_info: Some(m::ActualLrpNetInfo::default()),
+        ..running.clone()
+    };
+    for (name, role) in [("d", Role::Cell), ("c", Role::Read)] {
+        let mut stranger = stage.client(name, role);
+        let answers: [m::EvacuationResponse; 3] = [
+            stranger.call("/v1/actual_lrps/evacuate_claimed", &leaves),
+            stranger.call("/v1/actual_lrps/evacuate_running", &running),
+            stranger.call("/v1/actual_lrps/evacuate_running.r1", &running),
+        ];
+        for answer in answers {
+            assert!(answer.error.is_some() && answer.keep_container, "{name}: {answer:?}");
+        }
+    }
+    let wrong: m::EvacuationResponse = own.call("/v1/actual_lrps/evacuate_running.r1", &nowhere);
+    assert_eq!(wrong.error.unwrap().message, "Invalid field: address");
+    assert!(wrong.keep_container);
+    // Of an end there is nothing to keep, and nothing of what the board does not know.
+    let stopped = m::EvacuateStoppedActualLrpRequest {
+        actual_lrp_key: key(0),
+        actual_lrp_instance_key: instance("i0", "c"),
+    };
+    let mut stranger = stage.client("d", Role::Cell);
+    let refused: m::EvacuationResponse =
+        stranger.call("/v1/actual_lrps/evacuate_stopped", &stopped);
+    assert!(refused.error.is_some() && !refused.keep_container);
+}
+
 #[test]
 fn a_cell_speaks_for_itself_and_nobody_else_does() {
     let stage = Stage::new();
@@ -224,6 +269,12 @@ fn a_task_is_given_up_by_the_cell_that_has_it() {
     assert_eq!(other.refused("/v1/tasks/fail", &fail), expected);
     assert_eq!(other.refused("/v1/tasks/reject", &reject), expected);
     own.done("/v1/tasks/fail", &fail);
+    // It is over: of a rejection the BBS says that the request is wrong.
+    let (kind, text) = admin.refused("/v1/tasks/reject", &reject);
+    assert_eq!((kind, text.as_str()), (4, "cannot transition from Completed to Pending"));
+    let delete = m::TaskGuidRequest { task_guid: "t".into() };
+    let (kind, text) = admin.refused("/v1/tasks/delete", &delete);
+    assert_eq!((kind, text.as_str()), (9, "Cannot transition from Completed to Resolving"));
     let missing = m::FailTaskRequest { task_guid: "u".into(), ..fail };
     assert_eq!(other.refused("/v1/tasks/fail", &missing).0, 13, "there is none");
 }

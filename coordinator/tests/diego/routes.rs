@@ -47,7 +47,7 @@ fn a_desired_lrp_from_its_desire_to_its_removal() {
     assert_eq!(older.cached_dependencies[0].from, "http://blobs/shared");
     let setup = older.setup.clone().unwrap().parallel_action.unwrap();
     let download = setup.actions[0].download_action.as_ref().unwrap();
-    assert_eq!((download.user.as_str(), download.cache_key.as_str()), ("vcap", "SHA256:ab"));
+    assert_eq!((download.user.as_str(), download.cache_key.as_str()), ("vcap", "sha256:ab"));
     for (path, wanted) in [("/v1/desired_lrps/list.r3", got), ("/v1/desired_lrps/list.r2", older)] {
         let request = m::DesiredLrpsRequest { app_guids: vec!["p".into()], ..Default::default() };
         let listed: m::DesiredLrpsResponse = client.call(path, &request);
@@ -69,6 +69,23 @@ fn a_desired_lrp_from_its_desire_to_its_removal() {
     let routing = &routing.desired_lrps[0];
     assert_eq!(routing.routes.as_ref().unwrap().routes["cf-router"], b"[1]");
     assert_eq!((routing.root_fs.as_str(), routing.memory_mb, &routing.action), ("", 0, &None));
+    let tag = m::MetricTagValue { fixed: "app".into(), ..Default::default() };
+    let routes = m::ProtoRoutes { routes: [("other".into(), b"{}".to_vec())].into() };
+    let more = m::DesiredLrpUpdate {
+        routes: Some(routes.clone()),
+        metric_tags: [("source_id".into(), tag.clone()), ("more".into(), tag)].into(),
+        image_username: Some("u".into()),
+        image_password: Some("w".into()),
+        ..Default::default()
+    };
+    let more = m::UpdateDesiredLrpRequest { process_guid: "p".into(), update: Some(more) };
+    client.done("/v1/desired_lrp/update", &more);
+    let got: m::DesiredLrpResponse =
+        client.call("/v1/desired_lrps/get_by_process_guid.r3", &by_guid);
+    let got = got.desired_lrp.unwrap();
+    assert_eq!((got.routes, got.metric_tags.len()), (Some(routes), 2));
+    assert_eq!((got.image_username.as_str(), got.image_password.as_str()), ("u", "w"));
+    assert_eq!(got.annotation, "note", "what was not said stays");
     let update = m::DesiredLrpUpdate {
         instances: Some(0),
         annotation: Some("new".into()),
@@ -104,7 +121,7 @@ fn instances_and_groups_are_listed() {
         client.call("/v1/actual_lrps/list", &m::ActualLrpsRequest::default());
     assert_eq!((all.error, all.actual_lrps.len()), (None, 4));
     let first = &all.actual_lrps[0];
-    assert_eq!((first.state.as_str(), &first.routable), ("UNCLAIMED", &None));
+    assert_eq!((first.state.as_str(), &first.routable), ("UNCLAIMED", &Some(false)));
     assert_eq!(first.actual_lrp_instance_key, Some(Default::default()), "empty, but there");
     let request = m::ActualLrpsRequest {
         process_guid: "p".into(),

@@ -48,19 +48,24 @@ record! {
 }
 
 impl ImageLayer {
-    fn cache_key(&self) -> String {
-        match self.digest_algorithm {
-            DigestAlgorithm::Invalid => String::new(),
-            DigestAlgorithm::Sha256 => format!("SHA256:{}", self.digest_value),
-            DigestAlgorithm::Sha512 => format!("SHA512:{}", self.digest_value),
-        }
+    /// The digest in the words of downloads: algorithm and value, both empty for a layer without one.
+    fn checksum(&self) -> (String, String) {
+        let algorithm = match self.digest_algorithm {
+            DigestAlgorithm::Invalid => return (String::new(), String::new()),
+            DigestAlgorithm::Sha256 => "sha256",
+            DigestAlgorithm::Sha512 => "sha512",
+        };
+        (algorithm.to_owned(), self.digest_value.clone())
     }
 
-    /// The checksum in the words of downloads; SHA-512 has none there.
-    fn checksum(&self) -> (String, String) {
-        match self.digest_algorithm {
-            DigestAlgorithm::Sha256 => ("sha256".to_owned(), self.digest_value.clone()),
-            DigestAlgorithm::Invalid | DigestAlgorithm::Sha512 => (String::new(), String::new()),
+    /// What has the same digest is the same, wherever it is fetched from. Without one it is known by
+    /// where it comes from.
+    fn cache_key(&self) -> String {
+        match self.checksum() {
+            (algorithm, value) if !algorithm.is_empty() && !value.is_empty() => {
+                format!("{algorithm}:{value}")
+            }
+            _ => self.url.clone(),
         }
     }
 
@@ -92,6 +97,25 @@ impl ImageLayer {
     }
 }
 
+/// The shared layers, as dependencies.
+pub fn shared_dependencies(layers: &[ImageLayer]) -> impl Iterator<Item = CachedDependency> + '_ {
+    of_type(layers, LayerType::Shared).map(ImageLayer::as_dependency)
+}
+
+/// The exclusive layers, as downloads side by side, made by this user. None when there are none.
+pub fn exclusive_downloads(layers: &[ImageLayer], user: &str) -> Option<Action> {
+    let actions: Vec<Action> =
+        of_type(layers, LayerType::Exclusive).map(|layer| layer.as_download(user)).collect();
+    if actions.is_empty() {
+        return None;
+    }
+    Some(Action::Parallel(Box::new(ParallelAction { actions, ..ParallelAction::default() })))
+}
+
+fn of_type(layers: &[ImageLayer], wanted: LayerType) -> impl Iterator<Item = &ImageLayer> {
+    layers.iter().filter(move |layer| layer.layer_type == wanted)
+}
+
 /// The same for readers that do not know layers: shared ones are cached dependencies before the
 /// others, exclusive ones are downloads, all at once, before `first`. The layers themselves are gone.
 pub(crate) fn unlayered(
@@ -101,22 +125,15 @@ pub(crate) fn unlayered(
     user: &str,
 ) {
     let layers = std::mem::take(layers);
-    let of = |kind| layers.iter().filter(move |layer| layer.layer_type == kind);
-    let shared = of(LayerType::Shared).map(ImageLayer::as_dependency);
-    dependencies.splice(..0, shared);
-    let actions: Vec<Action> =
-        of(LayerType::Exclusive).map(|layer| layer.as_download(user)).collect();
-    if !actions.is_empty() {
-        let all = ParallelAction { actions, ..ParallelAction::default() };
-        let all = Action::Parallel(Box::new(all));
-        *first = Some(match first.take() {
-            None => all,
-            Some(next) => Action::Serial(Box::new(SerialAction {
-                actions: vec![all, next],
-                ..SerialAction::default()
-            })),
-        });
-    }
+    dependencies.splice(..0, shared_dependencies(&layers));
+    let Some(downloads) = exclusive_downloads(&layers, user) else { return };
+    *first = Some(match first.take() {
+        None => downloads,
+        Some(next) => Action::Serial(Box::new(SerialAction {
+            actions: vec![downloads, next],
+            ..SerialAction::default()
+        })),
+    });
 }
 
 /// Who sees a layer.
@@ -179,7 +196,9 @@ mod tests {
             "cached_dependencies": [{"from": "http://a/old", "to": "/old"}],
             "image_layers": [
                 {"url": "http://a/s", "destination_path": "/s", "layer_type": "SHARED",
-                 "media_type": "TGZ", "digest_algorithm": "SHA256", "digest_value": "ab"},
+                 "media_type": "TGZ", "digest_algorithm": "SHA512", "digest_value": "ab"},
+                {"url": "http://a/n", "destination_path": "/n", "layer_type": "SHARED",
+                 "media_type": "TGZ"},
                 {"url": "http://a/e", "destination_path": "/e", "layer_type": "EXCLUSIVE",
                  "media_type": "TGZ", "digest_algorithm": "SHA256", "digest_value": "cd"},
             ],
@@ -188,12 +207,23 @@ mod tests {
         definition.without_layers();
         let shown = serde_json::to_value(&definition).unwrap();
         assert_eq!(shown.get("image_layers"), None);
-        assert_eq!(shown["cached_dependencies"][0]["from"], "http://a/s");
-        assert_eq!(shown["cached_dependencies"][0]["cache_key"], "SHA256:ab");
-        assert_eq!(shown["cached_dependencies"][1]["from"], "http://a/old");
+        let dependencies: Vec<_> = definition
+            .cached_dependencies
+            .iter()
+            .map(|it| [&it.from, &it.cache_key, &it.checksum_algorithm].map(String::as_str))
+            .collect();
+        assert_eq!(
+            dependencies,
+            [
+                ["http://a/s", "sha512:ab", "sha512"],
+                ["http://a/n", "http://a/n", ""],
+                ["http://a/old", "", ""],
+            ]
+        );
         let actions = &shown["setup"]["serial"]["actions"];
         let download = &actions[0]["parallel"]["actions"][0]["download"];
         assert_eq!((&download["from"], &download["user"]), (&"http://a/e".into(), &"vcap".into()));
+        assert_eq!(download["cache_key"], "sha256:cd");
         assert_eq!(actions[1]["run"]["path"], "/bin/true");
         let once = definition.clone();
         definition.without_layers();

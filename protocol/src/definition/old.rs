@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(downloads[0]["download"]["from"], "http://a/s", "the layer first");
         assert_eq!(downloads[1]["download"]["from"], "http://a/b");
         let inner = &outer[1]["serial"]["actions"];
-        assert_eq!(inner[0]["parallel"]["actions"][0]["download"]["cache_key"], "SHA256:ab");
+        assert_eq!(inner[0]["parallel"]["actions"][0]["download"]["cache_key"], "sha256:ab");
         assert_eq!(inner[1]["run"]["path"], "/bin/true");
     }
 }

@@ -50,44 +50,36 @@ record! {
     }
 }
 
-impl From<&DesiredLrp> for DesiredLrpSchedulingInfo {
-    fn from(lrp: &DesiredLrp) -> Self {
-        let definition = &lrp.definition;
+impl From<DesiredLrp> for DesiredLrpSchedulingInfo {
+    fn from(lrp: DesiredLrp) -> Self {
+        let definition = lrp.definition;
         DesiredLrpSchedulingInfo {
-            process_guid: lrp.process_guid.clone(),
-            domain: lrp.domain.clone(),
-            log_guid: definition.log_guid.clone(),
-            annotation: lrp.annotation.clone(),
+            process_guid: lrp.process_guid,
+            domain: lrp.domain,
+            annotation: lrp.annotation,
             instances: lrp.instances,
             memory_mb: definition.memory_mb,
             disk_mb: definition.disk_mb,
-            rootfs: definition.rootfs.clone(),
             max_pids: definition.max_pids,
-            routes: lrp.routes.clone(),
+            routes: lrp.routes,
             epoch: lrp.modification_tag.epoch,
             index: lrp.modification_tag.index,
             volume_placement: Some(VolumePlacement { driver_names: definition.volume_drivers() }),
-            placement_tags: definition.placement_tags.clone(),
+            log_guid: definition.log_guid,
+            rootfs: definition.rootfs,
+            placement_tags: definition.placement_tags,
         }
     }
 }
 
 /// The LRP with only those fields filled that routing needs: everything else is empty.
-pub fn routing_info(lrp: &DesiredLrp) -> DesiredLrp {
+pub fn routing_info(lrp: DesiredLrp) -> DesiredLrp {
     DesiredLrp {
-        process_guid: lrp.process_guid.clone(),
-        domain: lrp.domain.clone(),
-        instances: lrp.instances,
-        routes: lrp.routes.clone(),
         annotation: String::new(),
-        metric_tags: lrp.metric_tags.clone(),
         update_strategy: Default::default(),
-        modification_tag: lrp.modification_tag,
         definition_id: None,
         previous_definition_id: None,
-        definition: LrpDefinition {
-            log_guid: lrp.definition.log_guid.clone(),
-            ..LrpDefinition::default()
-        },
+        definition: LrpDefinition { log_guid: lrp.definition.log_guid, ..LrpDefinition::default() },
+        ..lrp
     }
 }

@@ -146,7 +146,7 @@ fn updates_keep_their_rules() {
 #[test]
 fn scheduling_info_is_flat() {
     let lrp: DesiredLrp = decode_json(SAMPLE.as_bytes()).unwrap();
-    let info = DesiredLrpSchedulingInfo::from(&lrp);
+    let info = DesiredLrpSchedulingInfo::from(lrp.clone());
     let expected = json!({
         "process_guid": "app-1_a", "domain": "cf apps", "log_guid": "log-1", "annotation": "note",
         "instances": 3, "memory_mb": 512, "disk_mb": 1024, "rootfs": "preloaded:cflinuxfs4",
@@ -164,7 +164,7 @@ fn scheduling_info_is_flat() {
 #[test]
 fn routing_info_holds_nothing_that_routing_does_not_need() {
     let lrp: DesiredLrp = decode_json(SAMPLE.as_bytes()).unwrap();
-    let info = routing_info(&lrp);
+    let info = routing_info(lrp.clone());
     assert_eq!((&info.routes, &info.metric_tags), (&lrp.routes, &lrp.metric_tags));
     assert_eq!(info.modification_tag, lrp.modification_tag);
     let text = serde_json::to_string(&info).unwrap();

@@ -53,7 +53,10 @@ pub fn decode<M: Message + Default>(held_as: &str, body: &[u8]) -> Result<M, Unr
         return Err(Unread::TooLarge(too_large));
     }
     shape::look_over(held_as, body)?;
-    M::decode(body).map_err(|_| Unread::Undecodable)
+    M::decode(body).or_else(|_| {
+        let readable = shape::readable(held_as, body).ok_or(Unread::Undecodable)?;
+        M::decode(&readable[..]).map_err(|_| Unread::Undecodable)
+    })
 }
 
 /// Reads a message and makes a record of it.

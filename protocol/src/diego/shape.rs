@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use super::message::{Declaration, MESSAGES};
+use super::message::{Declaration, MESSAGES, declaration};
 
 /// Messages in one body, each counted as a quarter of a kilobyte: together 64 MiB.
 pub const MOST_MESSAGES: usize = 262_144;
@@ -111,6 +111,44 @@ fn look_into(
         }
     }
     if groups == 0 { Ok(()) } else { Err(Misshapen::Broken) }
+}
+
+/// Fields of requests in which cells pass on what programs said: a task's result, the words of a failure.
+/// The BBS takes them as they are.
+const PASSED_ON: [&str; 4] = ["result", "error_message", "failure_reason", "rejection_reason"];
+
+/// The same body with text in the fields of [`PASSED_ON`], whatever was there. None: it has no such field,
+/// or it is not whole.
+pub(super) fn readable(held_as: &str, body: &[u8]) -> Option<Vec<u8>> {
+    let fields = declaration(held_as)?.fields.iter();
+    let passed_on: Vec<u32> = fields
+        .filter(|field| field.kind == "string" && PASSED_ON.contains(&field.name))
+        .map(|field| field.number)
+        .collect();
+    let mut made = Vec::with_capacity(body.len());
+    let mut rest = body;
+    while !passed_on.is_empty() && !rest.is_empty() {
+        let before = rest;
+        let key = varint(&mut rest).ok()?;
+        let number = u32::try_from(key >> 3).ok()?;
+        match key & 7 {
+            0 => drop(varint(&mut rest).ok()?),
+            1 => drop(take(&mut rest, 8).ok()?),
+            2 => {
+                let length = usize::try_from(varint(&mut rest).ok()?).ok()?;
+                let content = take(&mut rest, length).ok()?;
+                if passed_on.contains(&number) {
+                    let text = String::from_utf8_lossy(content).into_owned();
+                    prost::encoding::string::encode(number, &text, &mut made);
+                    continue;
+                }
+            }
+            5 => drop(take(&mut rest, 4).ok()?),
+            _ => return None,
+        }
+        made.extend_from_slice(&before[..before.len() - rest.len()]);
+    }
+    (!passed_on.is_empty()).then_some(made)
 }
 
 fn varint(rest: &mut &[u8]) -> Result<u64, Misshapen> {

@@ -4,7 +4,14 @@
 use crate::validate::Complaint;
 
 /// Parts of a request that the BBS does not name before what is wrong inside of them.
-const SILENT: [&str; 3] = ["desired_lrp", "task_definition", "update"];
+const SILENT: [&str; 6] = [
+    "desired_lrp",
+    "task_definition",
+    "update",
+    "actual_lrp_key",
+    "actual_lrp_instance_key",
+    "actual_lrp_net_info",
+];
 /// Keys of a JSON action that say what kind it is. Between two messages there is no such key.
 const KINDS: [&str; 9] = [
     "download",
@@ -71,7 +78,10 @@ fn one(path: &str, rule: &str) -> (Option<String>, Vec<String>) {
         ["log_rate_limit", ..] => (None, vec![field("log_rate_limit_bytes_per_second")]),
         ["volume_mounts", rest @ ..] => (None, vec![volume_mount(rest)]),
         ["egress_rules", ..] if is_task => (None, vec![field("egress_rules")]),
-        ["metric_tags", "source_id", ..] => {
+        ["metric_tags", _, "static"] => {
+            (Some("metric_tags".to_owned()), vec![field("static"), field("dynamic")])
+        }
+        ["metric_tags", "source_id"] => {
             (Some("metric_tags".to_owned()), vec![field("source_id should match metrics_guid")])
         }
         [name] => (None, vec![field(name)]),
@@ -191,10 +201,16 @@ mod tests {
                 "Invalid field: sidecars, invalid action type",
             ),
             ("actual_lrp_key", "must be given", "Invalid field: actual_lrp_key"),
+            ("actual_lrp_net_info.address", "must not be empty", "Invalid field: address"),
             (
-                "actual_lrp_net_info.address",
+                "desired_lrp.metric_tags.source_id",
+                "must be static and equal to metrics_guid \"m\"",
+                "Invalid field: metric_tags, Invalid field: source_id should match metrics_guid",
+            ),
+            (
+                "update.metric_tags.source_id.static",
                 "must not be empty",
-                "Invalid field: actual_lrp_net_info, Invalid field: address",
+                "Invalid field: metric_tags, Invalid field: static, Invalid field: dynamic",
             ),
             ("desired_lrp", "must be given", "Invalid field: desired_lrp"),
             ("process_guids", "must not be empty", "process_guids must not be empty"),

@@ -1,13 +1,18 @@
 //! Bytes that were put together by hand, from the numbers and types in the tables of the BBS's messages.
 //! A tag is the field's number times eight, plus 0 for a number and 2 for what has a length.
 
+use std::sync::Arc;
+
 use prost::Message as _;
 use volvox_protocol::actual_lrp::ActualLrp;
 use volvox_protocol::api::{
     ActualLrpsRequest, ApiError, DesireTaskRequest, EvacuateRunningActualLrpRequest,
-    LifecycleResponse, PingResponse, StartActualLrpRequest, UpsertDomainRequest,
+    EvacuationResponse, LifecycleResponse, PingResponse, StartActualLrpRequest, StartTaskResponse,
+    UpdateDesiredLrpRequest, UpsertDomainRequest,
 };
-use volvox_protocol::diego::{Entry as _, Reply as _, Request as _, message as m};
+use volvox_protocol::desired_lrp::DesiredLrpUpdate;
+use volvox_protocol::diego::{Entry as _, Reply as _, Request as _, message as m, write};
+use volvox_protocol::event::Event;
 
 #[test]
 fn a_domain_and_its_ttl() {
@@ -130,9 +135,143 @@ fn an_unclaimed_instance_has_its_empty_parts() {
         &[0x40, 0xac, 0x02],
         // 9 tag { 2 index 2 }.
         &[0x4a, 0x02, 0x10, 0x02],
+        // 13 routable: said, though it is false.
+        &[0x68, 0x00],
     ]
     .concat();
     assert_eq!(bytes, expected);
+}
+
+#[test]
+fn an_end_is_no_change_of_what_is_routable() {
+    let running: ActualLrp = serde_json::from_str(
+        r#"{"process_guid": "p", "index": 0, "domain": "d", "state": "RUNNING",
+            "instance_guid": "i", "cell_id": "c", "since": 1, "presence": "ORDINARY",
+            "routable": true, "modification_tag": {"epoch": "", "index": 1}}"#,
+    )
+    .unwrap();
+    let crashed: ActualLrp = serde_json::from_str(
+        r#"{"process_guid": "p", "index": 0, "domain": "d", "state": "CRASHED",
+            "crash_count": 4, "since": 2, "presence": "ORDINARY",
+            "modification_tag": {"epoch": "", "index": 2}}"#,
+    )
+    .unwrap();
+    let event = Event::InstanceChanged(Arc::new(running), Arc::new(crashed));
+    let bytes = write::event(&event, |lrp| lrp, "t");
+    let before = [
+        // 3 net info, empty; 6 state; 8 since; 9 tag; 11 routable.
+        &[0x1a, 0x00, 0x32, 0x07][..],
+        b"RUNNING",
+        &[0x40, 0x01, 0x4a, 0x02, 0x10, 0x01, 0x58, 0x01],
+    ]
+    .concat();
+    let after = [
+        // 4 crash count.
+        &[0x1a, 0x00, 0x20, 0x04, 0x32, 0x07][..],
+        b"CRASHED",
+        &[0x40, 0x02, 0x4a, 0x02, 0x10, 0x02, 0x58, 0x01],
+    ]
+    .concat();
+    let expected = [
+        // 1 key, 2 instance key: that of before.
+        &[0x0a, 0x06, 0x0a, 0x01, b'p', 0x1a, 0x01, b'd'][..],
+        &[0x12, 0x06, 0x0a, 0x01, b'i', 0x12, 0x01, b'c'],
+        // 3 before, 4 after, 5 the caller's name for the call.
+        &[0x1a, u8::try_from(before.len()).unwrap()],
+        &before,
+        &[0x22, u8::try_from(after.len()).unwrap()],
+        &after,
+        &[0x2a, 0x01, b't'],
+    ]
+    .concat();
+    assert_eq!(bytes, expected);
+}
+
+#[test]
+fn a_running_instance_in_full() {
+    let lrp: ActualLrp = serde_json::from_str(
+        r#"{"process_guid": "p", "index": 1, "domain": "d", "state": "RUNNING",
+            "instance_guid": "i", "cell_id": "c", "address": "a", "instance_address": "b",
+            "preferred_address": "HOST", "ports": [{"container_port": 8080, "host_port": 61001,
+                "container_tls_proxy_port": 0, "host_tls_proxy_port": 0}],
+            "crash_count": 1, "crash_reason": "r", "since": 300, "presence": "SUSPECT",
+            "actual_lrp_internal_routes": [{"hostname": "h"}], "metric_tags": {"k": "v"},
+            "routable": true, "availability_zone": "z",
+            "modification_tag": {"epoch": "", "index": 2}}"#,
+    )
+    .unwrap();
+    let mut bytes = Vec::new();
+    (&lrp).put_diego(&mut bytes);
+    let expected = [
+        // 1 key and 2 instance key.
+        &KEYS[..],
+        // 3 net info { 1 address, 2 ports { 1, 2 }, 3 instance address, 4 preferred HOST }.
+        &[0x1a, 0x11, 0x0a, 0x01, b'a', 0x12, 0x07, 0x08, 0x90, 0x3f, 0x10, 0xc9, 0xdc, 0x03],
+        &[0x1a, 0x01, b'b', 0x20, 0x02],
+        // 4 crash count, 5 crash reason, 6 state, 8 since, 9 tag, 10 SUSPECT.
+        &[0x20, 0x01, 0x2a, 0x01, b'r', 0x32, 0x07],
+        b"RUNNING",
+        &[0x40, 0xac, 0x02, 0x4a, 0x02, 0x10, 0x02, 0x50, 0x02],
+        // 11 internal route { 1 hostname }, 12 tags { 1 key, 2 value }, 13 routable, 14 zone.
+        &[0x5a, 0x03, 0x0a, 0x01, b'h', 0x62, 0x06, 0x0a, 0x01, b'k', 0x12, 0x01, b'v'],
+        &[0x68, 0x01, 0x72, 0x01, b'z'],
+    ]
+    .concat();
+    assert_eq!(bytes, expected);
+}
+
+#[test]
+fn a_cell_in_full() {
+    let cell = serde_json::from_value(serde_json::json!({
+        "cell_id": "c", "rep_address": "a", "zone": "z", "rep_url": "u",
+        "capacity": {"memory_mb": 300, "disk_mb": 2, "containers": 3},
+        "rootfs_provider_list": [{"name": "preloaded", "properties": ["fs4"]}],
+        "placement_tags": ["p"], "optional_placement_tags": ["o"], "annotations": {"k": "v"},
+    }))
+    .unwrap();
+    let expected = [
+        &[0x0a, 0x01, b'c', 0x12, 0x01, b'a', 0x1a, 0x01, b'z'][..],
+        // 4 capacity, 5 provider { 1 name, 2 property }.
+        &[0x22, 0x07, 0x08, 0xac, 0x02, 0x10, 0x02, 0x18, 0x03],
+        &[0x2a, 0x10, 0x0a, 0x09],
+        b"preloaded",
+        &[0x12, 0x03, b'f', b's', b'4'],
+        // 6 and 7 tags, 8 url, 9 annotations.
+        &[0x32, 0x01, b'p', 0x3a, 0x01, b'o', 0x42, 0x01, b'u'],
+        &[0x4a, 0x06, 0x0a, 0x01, b'k', 0x12, 0x01, b'v'],
+    ]
+    .concat();
+    assert_eq!(write::cell_presence(cell).encode_to_vec(), expected);
+}
+
+#[test]
+fn an_update_tells_nothing_from_empty() {
+    // 1 process_guid "p", 2 update { 1 instances 0, 2 routes { 1 "r": "1" }, 3 annotation "",
+    // 4 tags { "t": { 1 static "s" } }, 5 and 6 credentials }.
+    let update = [
+        &[0x08, 0x00, 0x12, 0x08, 0x0a, 0x06, 0x0a, 0x01, b'r', 0x12, 0x01, b'1', 0x1a, 0x00][..],
+        &[0x22, 0x08, 0x0a, 0x01, b't', 0x12, 0x03, 0x0a, 0x01, b's'],
+        &[0x2a, 0x01, b'u', 0x32, 0x01, b'w'],
+    ]
+    .concat();
+    let bytes =
+        [&[0x0a, 0x01, b'p', 0x12, u8::try_from(update.len()).unwrap()][..], &update].concat();
+    let read = UpdateDesiredLrpRequest::from_diego(&bytes).unwrap().update;
+    assert_eq!((read.instances, read.annotation.as_deref()), (Some(0), Some("")));
+    assert_eq!(serde_json::to_value(&read.routes).unwrap(), serde_json::json!({"r": 1}));
+    let tags = serde_json::to_value(&read.metric_tags).unwrap();
+    assert_eq!(tags, serde_json::json!({"t": {"static": "s"}}));
+    assert_eq!(read.image_username.as_deref(), Some("u"));
+    let silent = UpdateDesiredLrpRequest::from_diego(&[0x0a, 0x01, b'p', 0x12, 0x00]).unwrap();
+    assert_eq!(silent.update, DesiredLrpUpdate::default());
+}
+
+#[test]
+fn a_container_is_kept_in_field_two() {
+    let kept = EvacuationResponse { error: None, keep_container: true };
+    assert_eq!(kept.into_diego(), [0x10, 0x01]);
+    let started = StartTaskResponse { error: None, should_start: true };
+    assert_eq!(started.into_diego(), [0x10, 0x01]);
 }
 
 #[test]

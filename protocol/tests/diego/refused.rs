@@ -1,5 +1,6 @@
 //! What is wrong in a message is told in the BBS's words; what is missing is an error, never a panic.
 
+use prost::Message as _;
 use volvox_protocol::api::{
     ActualLrpInstanceRequest, ClaimActualLrpRequest, CompleteTaskRequest, DesireLrpRequest,
     DesireTaskRequest, FailActualLrpRequest, RejectTaskRequest, RetireActualLrpRequest,
@@ -99,9 +100,8 @@ fn what_is_missing_is_said() {
     };
     assert_eq!(
         told::<ActualLrpInstanceRequest>(&half),
-        "Invalid field: actual_lrp_key, Invalid field: process_guid, Invalid field: index, \
-         Invalid field: domain, Invalid field: actual_lrp_instance_key, \
-         Invalid field: instance_guid, Invalid field: cell_id"
+        "Invalid field: process_guid, Invalid field: index, Invalid field: domain, \
+         Invalid field: cell_id, Invalid field: instance_guid"
     );
     assert_eq!(
         told::<RetireActualLrpRequest>(&m::RetireActualLrpRequest::default()),
@@ -113,7 +113,7 @@ fn what_is_missing_is_said() {
     );
     assert_eq!(
         told::<FailActualLrpRequest>(&m::FailActualLrpRequest::default()),
-        "Invalid field: error_message, Invalid field: actual_lrp_key"
+        "Invalid field: actual_lrp_key, Invalid field: error_message"
     );
     let reject = m::RejectTaskRequest { task_guid: "t".into(), ..Default::default() };
     assert_eq!(told::<RejectTaskRequest>(&reject), "Invalid field: failure_reason");
@@ -142,8 +142,31 @@ fn too_much_is_refused_before_it_is_read() {
         deep = m::Action { try_action: Some(Box::new(inner)), ..Default::default() };
     }
     assert_eq!(desire(|it| it.action = Some(deep)), Misshapen::Deep.to_string());
-    // Strings that are no text, and a number where a message is wanted.
+    // Names that are no text, and a number where a message is wanted.
     for wrong in [&[0x0a, 0x02, 0xff, 0xfe][..], &[0x08, 0x01]] {
         assert_eq!(UpsertDomainRequest::from_diego(wrong), Err(Unread::Undecodable), "{wrong:?}");
+    }
+}
+
+#[test]
+fn what_a_program_said_need_not_be_text() {
+    let complete = m::CompleteTaskRequest {
+        task_guid: "t".into(),
+        cell_id: "c".into(),
+        result: "XX and more".into(),
+        ..Default::default()
+    };
+    let mut bytes = complete.encode_to_vec();
+    let at = bytes.windows(2).position(|it| it == b"XX").unwrap();
+    bytes[at..at + 2].copy_from_slice(&[0xff, 0xfe]);
+    let read = CompleteTaskRequest::from_diego(&bytes).unwrap();
+    assert_eq!((read.task_guid.as_str(), read.result.as_str()), ("t", "\u{fffd}\u{fffd} and more"));
+    // A name that is none is not made one.
+    let at = bytes.iter().position(|it| *it == b't').unwrap();
+    bytes[at] = 0xff;
+    assert_eq!(CompleteTaskRequest::from_diego(&bytes), Err(Unread::Undecodable));
+    // Cut anywhere, it is refused or read, and never worse.
+    for end in 0..bytes.len() {
+        let _ = CompleteTaskRequest::from_diego(&bytes[..end]);
     }
 }

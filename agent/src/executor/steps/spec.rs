@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use volvox_protocol::action::{Action, SerialAction};
-use volvox_protocol::definition::{CheckDefinition, LrpDefinition, Sidecar};
+use volvox_protocol::definition::{CheckDefinition, LrpDefinition, Sidecar, exclusive_downloads};
 use volvox_protocol::task::TaskDefinition;
 
 use super::group::OnEnd;
 use super::health::{Liveness, Readiness};
 use super::monitor::Monitor;
 use super::step::{Place, Step, group, own_source, serial};
-use crate::executor::layers::exclusive_downloads;
 use crate::executor::narration::log_source;
 
 /// A cell's spans. The same for all of its containers.

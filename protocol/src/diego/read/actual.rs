@@ -49,10 +49,10 @@ pub(super) fn instance_key(
     let walk = if missing { &mut inside } else { at };
     let mut read = None;
     walk.field(name, |at| {
-        read = Some(InstanceKey {
-            instance_guid: id(at, "instance_guid", &given.instance_guid, InstanceGuid::new),
-            cell_id: id(at, "cell_id", &given.cell_id, CellId::new),
-        });
+        // In the order in which the BBS complains.
+        let cell_id = id(at, "cell_id", &given.cell_id, CellId::new);
+        let instance_guid = id(at, "instance_guid", &given.instance_guid, InstanceGuid::new);
+        read = Some(InstanceKey { instance_guid, cell_id });
     });
     read.expect("the walk was made")
 }

@@ -101,11 +101,9 @@ requests! {
         error_message: given.error_message,
     };
     FailActualLrpRequest = FailActualLrpRequest |at, given| {
+        let actual_lrp_key = key(at, given.actual_lrp_key);
         at.not_empty("error_message", &given.error_message);
-        FailActualLrpRequest {
-            actual_lrp_key: key(at, given.actual_lrp_key),
-            error_message: given.error_message,
-        }
+        FailActualLrpRequest { actual_lrp_key, error_message: given.error_message }
     };
     RemoveActualLrpRequest = RemoveActualLrpRequest |at, given| RemoveActualLrpRequest {
         process_guid: process_guid(at, &given.process_guid),

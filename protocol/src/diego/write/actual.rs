@@ -78,7 +78,7 @@ pub(super) fn actual_lrp(given: &ActualLrp) -> m::ActualLrp {
             .map(|it| m::ActualLrpInternalRoute { hostname: it.hostname.to_string() })
             .collect(),
         metric_tags: tags.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
-        routable: running.map(|it| it.routable),
+        routable: Some(running.is_some_and(|it| it.routable)),
         availability_zone: running.map_or(String::new(), |it| it.availability_zone.to_string()),
     }
 }

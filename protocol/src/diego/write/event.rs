@@ -39,8 +39,8 @@ pub fn event(event: &Event, form: impl Fn(DesiredLrp) -> DesiredLrp, trace_id: &
         Event::InstanceChanged(before, after) => m::ActualLrpInstanceChangedEvent {
             actual_lrp_key: Some(key(&after.key())),
             actual_lrp_instance_key: Some(instance_key(after.instance().or(before.instance()))),
-            before: Some(info(before)),
-            after: Some(info(after)),
+            before: Some(info(before, before)),
+            after: Some(info(after, before)),
             trace_id,
         }
         .encode_to_vec(),
@@ -73,9 +73,12 @@ fn groups(given: &[&LrpGroup]) -> Vec<u8> {
     out
 }
 
-/// The half of an instance that can change.
-fn info(given: &ActualLrp) -> m::ActualLrpInfo {
+/// The half of an instance that can change. What does not run is as routable as it was before: the BBS
+/// leaves that alone when an instance ends, and readers who look for a change of it must not take an end
+/// for one.
+fn info(given: &ActualLrp, before: &ActualLrp) -> m::ActualLrpInfo {
     let running = given.running();
+    let routable = running.or(before.running()).is_some_and(|it| it.routable);
     let nowhere = NetInfo::default();
     m::ActualLrpInfo {
         actual_lrp_net_info: Some(net_info(running.map_or(&nowhere, |it| &it.net_info))),
@@ -86,7 +89,7 @@ fn info(given: &ActualLrp) -> m::ActualLrpInfo {
         since: time(given.since),
         modification_tag: Some(modification_tag(given.modification_tag)),
         presence: presence(given.presence).into(),
-        routable: running.map(|it| it.routable),
+        routable: Some(routable),
         availability_zone: running.map_or(String::new(), |it| it.availability_zone.to_string()),
     }
 }

@@ -88,7 +88,7 @@ impl Writer<'_> {
         self.number(8, time(lrp.since).unsigned_abs());
         self.message(9, |out| out.tag(lrp.modification_tag));
         self.number(10, whole(presence(lrp.presence).into()));
-        let Some(running) = running else { return };
+        let Some(running) = running else { return self.flag(13, false) };
         for InternalRoute { hostname } in &running.internal_routes {
             self.message(11, |out| out.text(1, hostname));
         }
@@ -98,10 +98,14 @@ impl Writer<'_> {
                 out.text(2, value);
             });
         }
-        // A false that was said is written.
-        self.varint(13 << 3);
-        self.0.push(u8::from(running.routable));
+        self.flag(13, running.routable);
         self.text(14, &running.availability_zone);
+    }
+
+    /// A false that was said is written: readers tell it from nothing said.
+    fn flag(&mut self, number: u64, value: bool) {
+        self.varint(number << 3);
+        self.0.push(u8::from(value));
     }
 
     fn net_info(&mut self, net: &NetInfo) {
