@@ -235,7 +235,11 @@ fn lists(
     // One desired LRP for each ten instances: Diego's 5.3 s are for 50,000 of them.
     let desired = timed(rounds, || client.post("/v1/desired_lrps/list.r3", b"{}"))?;
     let each_us = desired.0 * 1e3 / (instances / EACH as usize) as f64;
-    figures.note(&format!("api.list_desired.{}.p50_ms", instances / EACH as usize), desired.0, "ms");
+    figures.note(
+        &format!("api.list_desired.{}.p50_ms", instances / EACH as usize),
+        desired.0,
+        "ms",
+    );
     let messages = timed(rounds, || client.post_as(PROTOBUF, "/v1/desired_lrps/list.r3", b""))?;
     let name = format!("api.list_desired_protobuf.{}.p50_ms", instances / EACH as usize);
     figures.note(&name, messages.0, "ms");
