@@ -13,6 +13,7 @@ ONLY ?=
 SEED ?=
 CELLS ?= 50
 FIRST ?= 0
+ARGS ?=
 SECONDS ?= 60
 
 .PHONY: help setup tools demo test check fmt clippy deny bench sim fuzz vm security schemathesis package tar vmtest reference
@@ -198,7 +199,7 @@ security: setup ## What a container of ours and one of runc have, side by side; 
 # Without debug assertions there are no deliberate bugs, and more seeds in a minute.
 sim: setup ## Whole simulated fleets for SECONDS (60) on all cores; SEED=n CELLS=n repeats one and tells it
 	@cargo run -q --release -p volvox-tests --bin sim -- --cells $(CELLS) \
-		$(if $(SEED),--seed $(SEED),--seconds $(SECONDS) --first $(FIRST))
+		$(if $(SEED),--seed $(SEED),--seconds $(SECONDS) --first $(FIRST)) $(ARGS)
 
 schemathesis: setup ## Calls made from the OpenAPI document against a real coordinator; needs Python
 	@cargo build -q -p volvox-coordinator

@@ -78,6 +78,7 @@ fn two_thousand_fleets_of_fifty_cells_survive_all_trouble() {
         "coordinator died in a commit",
         "callback failed",
         "evacuated",
+        "executor busy",
         "live container ended",
         "loss held",
         "order lost",
@@ -129,7 +130,7 @@ fn the_same_seed_is_the_same_run() {
 }
 
 /// The deliberate bugs, and the number of seeds within which each must be found.
-const WITHIN: [(Bug, u64); 20] = [
+const WITHIN: [(Bug, u64); 24] = [
     (Bug::LostChange, 100),
     (Bug::NotTakenBack, 100),
     (Bug::AnswersRegardless, 100),
@@ -150,6 +151,10 @@ const WITHIN: [(Bug, u64); 20] = [
     (Bug::RollNeverEnds, 20),
     (Bug::CrashIsIgnored, 20),
     (Bug::ForgetsExits, 500),
+    (Bug::StopsOnce, 500),
+    (Bug::StaysAssigned, 100),
+    (Bug::OneMoreInFlight, 100),
+    (Bug::ForgetsTasks, 100),
 ];
 
 /// The simulator would be worth nothing if it passed everything.
@@ -162,10 +167,17 @@ fn each_deliberate_bug_is_found() {
         loop {
             let nth = next.fetch_add(1, Ordering::Relaxed);
             let Some((bug, within)) = WITHIN.get(nth).copied() else { return };
-            let _on = bug.on();
-            let found = (0..within).find(|seed| run(&Plan::new(*seed, 8)).failure.is_some());
+            let found = {
+                let _on = bug.on();
+                (0..within).find_map(|seed| Some((seed, run(&Plan::new(seed, 8)).failure?)))
+            };
             match found {
-                Some(seed) => println!("{bug:?} is found by seed {seed} (of {within})"),
+                Some((seed, what)) => {
+                    println!("{bug:?} is found by seed {seed} (of {within}): {what}");
+                    // It is the bug that is found, not something else.
+                    let without = run(&Plan::new(seed, 8)).failure;
+                    assert_eq!(without, None, "seed {seed} fails without {bug:?} too");
+                }
                 None => missed.lock().unwrap().push((bug, within)),
             }
         }

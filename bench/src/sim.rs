@@ -92,9 +92,17 @@ fn progress(what: &str, at: Duration) {
 fn note(figures: &mut Figures, name: &str, loss: &Loss) {
     figures.note(&format!("{name}.cells"), loss.cells as f64, "cells lost");
     figures.note(&format!("{name}.instances"), loss.instances as f64, "instances lost");
-    figures.note(&format!("{name}.detect_s"), loss.detected.as_secs_f64(), "s, simulated");
-    figures.note(&format!("{name}.place_s"), loss.placed.as_secs_f64(), "s, simulated");
-    figures.note(&format!("{name}.converge_s"), loss.converged.as_secs_f64(), "s, simulated");
+    for (what, reached) in
+        [("detect", loss.detected), ("place", loss.placed), ("converge", loss.converged)]
+    {
+        let parts =
+            [("_half_s", reached.half), ("_99_percent_s", reached.most), ("_s", reached.all)];
+        for (part, after) in parts {
+            if let Some(after) = after {
+                figures.note(&format!("{name}.{what}{part}"), after.as_secs_f64(), "s, simulated");
+            }
+        }
+    }
     figures.note(&format!("{name}.packets"), loss.packets as f64, "packets");
     figures.note(&format!("{name}.mb"), loss.bytes as f64 / 1e6, "MB, all members");
     let center = loss.bytes_of_coordinator as f64 / 1e6;

@@ -51,11 +51,19 @@ pub enum Bug {
     CrashIsIgnored,
     /// After a restart of the agent, what had ended meanwhile is not noticed.
     ForgetsExits,
+    /// An order to stop that the executor did not hear is not repeated.
+    StopsOnce,
+    /// What was told to stop stays among the assignments of its cell.
+    StaysAssigned,
+    /// An update takes up one index more than it may.
+    OneMoreInFlight,
+    /// A task that has ended is forgotten before its consumer was told.
+    ForgetsTasks,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 20] = [
+    pub const ALL: [Bug; 24] = [
         Bug::LostChange,
         Bug::NotTakenBack,
         Bug::AnswersRegardless,
@@ -76,6 +84,10 @@ impl Bug {
         Bug::RollNeverEnds,
         Bug::CrashIsIgnored,
         Bug::ForgetsExits,
+        Bug::StopsOnce,
+        Bug::StaysAssigned,
+        Bug::OneMoreInFlight,
+        Bug::ForgetsTasks,
     ];
 
     /// Switches it on for this thread, until the value is dropped.

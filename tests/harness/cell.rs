@@ -20,7 +20,6 @@ use volvox_protocol::cell::{CellCapacity, CellInfo, RootfsProvider};
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::exchange::{CellOrders, size};
 use volvox_protocol::id::CellId;
-use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::request::CellOrder;
 use volvox_protocol::time::Timestamp;
@@ -40,6 +39,32 @@ pub(super) struct Disk {
     pub(super) full: bool,
 }
 
+/// How far a clock is ahead, or behind.
+#[derive(Debug, Clone, Copy, Default)]
+struct Off {
+    ahead: Duration,
+    behind: Duration,
+}
+
+impl Off {
+    fn random(random: &mut SplitMix) -> Off {
+        let off = Duration::from_secs(random.next() % 7_200);
+        match random.once_in(2) {
+            true => Off { ahead: off, behind: Duration::ZERO },
+            false => Off { ahead: Duration::ZERO, behind: off },
+        }
+    }
+
+    fn local(self, now: Timestamp) -> Timestamp {
+        now + self.ahead - self.behind
+    }
+
+    /// When that is, by everybody's time.
+    fn global(self, at: Timestamp) -> Timestamp {
+        if at == Timestamp::NEVER { at } else { at + self.behind - self.ahead }
+    }
+}
+
 /// A machine.
 #[derive(Debug)]
 pub(super) struct Cell {
@@ -51,13 +76,19 @@ pub(super) struct Cell {
     pub(super) life: u32,
     /// Whether its agent may die: only then its records are written.
     pub(super) mortal: bool,
-    /// How far its clock is ahead, and behind.
-    pub(super) ahead: Duration,
-    pub(super) behind: Duration,
+    /// How far its machine's clock is off.
+    wall: Off,
+    /// How far its agents' line of time is off: as its machine's clock was at the first start of one
+    /// since the boot (`agent/src/clock.rs`).
+    line: Option<Off>,
+    /// Whether somebody sets its clock now and then.
+    is_set: bool,
     /// Whether its agent is of an older release.
     pub(super) is_old: bool,
     /// Whether it never comes back.
     pub(super) is_lost: bool,
+    /// Whether its executor has no time for another call.
+    pub(super) is_busy: bool,
     due: Timestamp,
 }
 
@@ -97,10 +128,8 @@ impl Cell {
         random: &mut SplitMix,
         plan: &Plan,
     ) -> Cell {
-        let wrong = plan.kinds.contains(&Kind::Clock) && random.once_in(4);
-        let off = Duration::from_secs(if wrong { random.next() % 7_200 } else { 0 });
-        let (ahead, behind) =
-            if random.once_in(2) { (off, Duration::ZERO) } else { (Duration::ZERO, off) };
+        let is_set = plan.kinds.contains(&Kind::Clock) && random.once_in(4);
+        let wall = if is_set { Off::random(random) } else { Off::default() };
         Cell {
             id,
             place,
@@ -109,21 +138,38 @@ impl Cell {
             agent: None,
             life: 0,
             mortal,
-            ahead,
-            behind,
+            wall,
+            line: None,
+            is_set,
             is_old: plan.kinds.contains(&Kind::Skew) && mortal && random.once_in(2),
             is_lost: false,
+            is_busy: false,
             due: Timestamp::NEVER,
         }
     }
 
     fn local(&self, now: Timestamp) -> Timestamp {
-        now + self.ahead - self.behind
+        self.line.unwrap_or(self.wall).local(now)
     }
 
-    /// When that is, by everybody's time.
     fn global(&self, at: Timestamp) -> Timestamp {
-        if at == Timestamp::NEVER { at } else { at + self.behind - self.ahead }
+        self.line.unwrap_or(self.wall).global(at)
+    }
+
+    /// What is still waited for, and what the disk has beside these containers.
+    pub(super) fn left_over(&self, containers: &BTreeSet<ContainerGuid>) -> Option<String> {
+        let agent = self.agent.as_ref()?;
+        if !agent.asks.is_empty() || !agent.letters.is_empty() || !agent.changed.is_empty() {
+            return Some("the agent waits for something".to_owned());
+        }
+        let records = self.disk.progress.keys().chain(self.disk.work.keys());
+        if let Some(guid) = records.into_iter().find(|it| !containers.contains(*it)) {
+            return Some(format!("a record of {guid} is left"));
+        }
+        let (on_disk, _) = Text::open(&self.disk.assignments);
+        let assigned = on_disk.list().into_iter().map(|it| ContainerGuid::from(it.instance));
+        let assigned: BTreeSet<ContainerGuid> = assigned.collect();
+        (assigned != *containers).then(|| format!("the disk has {assigned:?} as assigned"))
     }
 
     pub(super) fn room() -> CellCapacity {
@@ -138,7 +184,11 @@ impl World {
         if cell.agent.is_some() || cell.is_lost {
             return;
         }
-        let local = cell.local(now);
+        if cell.is_set && self.random.once_in(3) {
+            cell.wall = Off::random(&mut self.random);
+        }
+        cell.line.get_or_insert(cell.wall);
+        let (local, wall) = (cell.local(now), cell.wall.local(now));
         let known = read_records(&cell.disk);
         let made = known.iter().filter(|(_, (saved, _))| saved.may_exist());
         let guids: BTreeSet<ContainerGuid> = made.map(|(guid, _)| guid.clone()).collect();
@@ -148,20 +198,14 @@ impl World {
         cell.machine.retain(&guids);
         let found = known.into_iter().map(|(guid, (saved, work))| {
             let nothing = Standing::Dead { exited: BTreeMap::new() };
-            let mut standing = cell.machine.standing(&guid).unwrap_or(nothing);
-            if mutated(Bug::ForgetsExits)
-                && let Standing::Alive { running, exited } = &mut standing
-            {
-                running.extend(exited.keys().copied());
-                exited.clear();
-            }
+            let standing = cell.machine.standing(&guid).unwrap_or(nothing);
             Restored { saved, work, standing }
         });
         let settings = DepotSettings::new(cell.id.clone(), Cell::room());
         let (depot, effects) = Depot::restore(local, settings, found.collect());
         let zone = format!("z{}", nth % 3);
         let mut rep =
-            Rep::new(local, Settings::new(cell.id.clone(), &zone), local.as_nanos() / 1_000);
+            Rep::new(local, Settings::new(cell.id.clone(), &zone), wall.as_nanos() / 1_000);
         let (text, _torn) = Text::open(&cell.disk.assignments);
         rep.apply(local, Input::Assigned(text.list()));
         cell.life += 1;
@@ -185,7 +229,7 @@ impl World {
             zone,
             capacity: Cell::room(),
             rootfs_providers: vec![RootfsProvider { name: "host".to_owned(), properties: vec![] }],
-            version: local.as_nanos() / 1_000,
+            version: wall.as_nanos() / 1_000,
             ..sample_info(cell.id.clone(), place)
         };
         self.perform(nth, effects);
@@ -224,6 +268,7 @@ impl World {
         cell.machine = FakeMachine::default();
         cell.disk.progress.clear();
         cell.disk.work.clear();
+        cell.line = None;
         cell.is_old = false;
         if torn {
             cell.disk.assignments.extend_from_slice(&[9, 0, 0, 0, 1, 2, 3]);
@@ -420,11 +465,11 @@ impl World {
         loop {
             let Some(agent) = &mut self.cells[nth].agent else { return };
             let effects = agent.rep.go_on(local);
-            if effects.is_empty() {
-                break;
-            }
             if !self.write_down(nth, &effects) {
                 return;
+            }
+            if effects.is_empty() {
+                break;
             }
             for effect in effects {
                 if self.burns(nth) {
@@ -505,10 +550,24 @@ impl World {
                 }
             }
             Effect::Stop(guid) => {
-                self.container_ends(nth, &guid, "stop");
+                // The executor may have no time, as its driver says when its queue is full.
+                if self.cells[nth].is_busy {
+                    self.count("executor busy");
+                    let Some(agent) = &mut self.cells[nth].agent else { return };
+                    return agent.rep.apply(local, Input::NotStopped(guid));
+                }
+                if self.container_ends(nth, &guid, "stop") {
+                    let id = self.cells[nth].id.clone();
+                    self.checks.stops(&id, &guid);
+                }
                 self.decide(nth, local, DepotInput::Stop(guid));
             }
             Effect::Delete(guid) => {
+                if self.cells[nth].is_busy {
+                    self.count("executor busy");
+                    let Some(agent) = &mut self.cells[nth].agent else { return };
+                    return agent.rep.apply(local, Input::NotDeleted(guid));
+                }
                 if self.container_ends(nth, &guid, "delete") {
                     let id = self.cells[nth].id.clone();
                     self.deletes_live(&id, &guid);
@@ -520,6 +579,7 @@ impl World {
                 let Some(letter) = agent.letters.remove(&message) else { return };
                 let place = self.cells[nth].place;
                 if let Some(delay) = self.mesh.carry(place, CENTER, size(&reply)) {
+                    let reply = self.by_wire(reply);
                     let (at, to) = (self.now() + delay, For::Center(self.center.life));
                     self.plan(at, to, Event::OrdersAnswered(letter, reply));
                 }
@@ -593,7 +653,8 @@ impl World {
         }
         if let Some(delay) = self.mesh.carry(place, CENTER, bytes) {
             let to = For::Center(self.center.life);
-            self.plan(now + delay, to, Event::Asked(nth, ask, question));
+            let question = self.by_wire(question);
+            self.plan(now + delay, to, Event::Asked(nth, life, ask, question));
         }
         self.plan(now + ANSWER_WITHIN, For::Cell(nth, life), Event::AskOver(ask));
     }

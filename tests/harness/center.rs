@@ -24,6 +24,7 @@ use volvox_coordinator::cells::settings::Settings as CellsSettings;
 use volvox_mesh::logic::Effect as MeshEffect;
 use volvox_mesh::record::Content;
 use volvox_mesh::request::{AskError, Refusal};
+use volvox_protocol::actual_lrp::ActualLrp;
 use volvox_protocol::event::Event as BoardEvent;
 use volvox_protocol::exchange::{
     CellAnswer, CellOrdersReply, CellReportReply, FetchDefinitions, FetchedDefinitions, Later,
@@ -35,7 +36,8 @@ use volvox_protocol::request::{CellOrder, Rejection};
 use volvox_protocol::time::Timestamp;
 use volvox_protocol::validate::Valid;
 
-use super::disk::{Disk, Store};
+use super::checks::Asked;
+use super::disk::{Died, Disk, Store};
 use super::plan::Plan;
 use super::world::{CENTER, Event, For, Question, Reply, World};
 
@@ -64,8 +66,9 @@ pub(super) struct Center {
     pub(super) disk: Rc<RefCell<Disk>>,
     pub(super) life: u32,
     pub(super) alive: Option<Alive>,
-    /// How far its clock has jumped ahead.
+    /// How far its machine's clock has jumped ahead, and back.
     pub(super) ahead: Duration,
+    pub(super) behind: Duration,
     /// How long a commit takes at most.
     pub(super) commit: Duration,
     pub(super) random: SplitMix,
@@ -90,6 +93,7 @@ pub(super) struct Alive {
     /// Times that the board was read again, and effects may have been lost.
     losses: u64,
     clock: Timestamp,
+    read_at: Timestamp,
 }
 
 /// A report being answered.
@@ -125,13 +129,26 @@ impl Outlet for Collected {
     }
 }
 
+impl Alive {
+    /// As the writer's clock: it follows the machine's, and goes on by itself while that is behind.
+    pub(super) fn clock_at(&self, now: Timestamp, machine_clock: Timestamp) -> Timestamp {
+        (self.clock + now.since(self.read_at)).max(machine_clock)
+    }
+}
+
 impl Center {
+    /// What its machine's clock says.
+    pub(super) fn machine_clock(&self, now: Timestamp) -> Timestamp {
+        now + self.ahead - self.behind
+    }
+
     pub(super) fn new(plan: &Plan) -> Center {
         Center {
             disk: Rc::default(),
             life: 0,
             alive: None,
             ahead: Duration::ZERO,
+            behind: Duration::ZERO,
             commit: Duration::from_millis(2),
             random: SplitMix(plan.seed ^ 0x6365_6e74),
         }
@@ -144,9 +161,9 @@ impl World {
             return;
         }
         let now = self.now();
-        let clock = now + self.center.ahead;
+        let clock = self.center.machine_clock(now);
         let mut store = Store(Rc::clone(&self.center.disk));
-        self.center.disk.borrow_mut().died = false;
+        self.center.disk.borrow_mut().died = None;
         let loaded = store.load(BoardSettings::default(), clock);
         let (board, _) = match loaded {
             Ok(loaded) => loaded,
@@ -164,7 +181,7 @@ impl World {
             view,
             floor: Floor::new(now, &settings),
             addresses: Addresses::default(),
-            rounds: Rounds::new(AuctionSettings::default()).counting_from(now.as_nanos() / 1_000),
+            rounds: Rounds::new(AuctionSettings::default()).counting_from(clock.as_nanos() / 1_000),
             queue: VecDeque::new(),
             letters: BTreeMap::new(),
             reports: BTreeMap::new(),
@@ -176,6 +193,7 @@ impl World {
             synced: false,
             losses: 0,
             clock,
+            read_at: now,
         });
         let known = self.mesh.places();
         let seeds: Vec<usize> = if known <= 1 {
@@ -210,7 +228,7 @@ impl World {
             Event::Writes => self.write(),
             Event::Auctions => self.auction(),
             Event::FloorLooks => self.floor_looks(),
-            Event::Asked(nth, ask, question) => self.serve(nth, ask, question),
+            Event::Asked(nth, life, ask, question) => self.serve(nth, life, ask, question),
             Event::OrdersAnswered(letter, reply) => self.letter_answered(letter, &reply),
             Event::LetterOver(letter) => self.letter_failed(letter, &AskError::Deadline),
             Event::CalledBack(task, attempt) => self.called_back(task, attempt),
@@ -327,18 +345,24 @@ impl World {
 
     fn write(&mut self) {
         let now = self.now();
-        let ahead = self.center.ahead;
+        let machine_clock = self.center.machine_clock(now);
         let Center { alive: Some(alive), random, .. } = &mut self.center else { return };
         if alive.writes_at > now {
             return;
         }
         alive.writes_at = Timestamp::NEVER;
-        // As the writer's clock: it follows the machine's, and never goes back.
-        alive.clock = (alive.clock + Duration::from_nanos(1)).max(now + ahead);
+        alive.clock = alive.clock_at(now, machine_clock);
+        alive.read_at = now;
         let (view, events, effects) = (alive.view.clone(), Vec::new(), Vec::new());
         let mut collected = Collected { view, events, effects, anew: None };
         let count = alive.queue.len().min(BATCH);
         let mut batch: VecDeque<Job<Ticket>> = alive.queue.drain(..count).collect();
+        let mut asked = Asked::default();
+        for job in &batch {
+            asked.note(&job.command, matches!(job.who, Ticket::Nobody | Ticket::Wish(_)));
+        }
+        let clock = alive.clock;
+        self.checks.writes(clock, &asked);
         let mut answers = Vec::new();
         loop {
             let mut draw = || random.next();
@@ -347,13 +371,9 @@ impl World {
                 break;
             }
         }
-        if self.center.disk.borrow().died {
-            // What was committed is there, and nobody was told.
-            self.count("coordinator died in a commit");
-            self.tell(|| "the coordinator dies in a commit".to_owned());
-            self.checks.commit_in_doubt();
-            self.kill_center();
-            return self.restart_center_later();
+        let died = self.center.disk.borrow().died;
+        if let Some(died) = died {
+            return self.dies_in_commit(died, collected, answers);
         }
         if let Some(records) = &collected.anew {
             self.checks.list_anew(records);
@@ -361,8 +381,9 @@ impl World {
                 alive.losses += 1;
             }
         }
+        self.tell_events(&collected.events);
         if self.plan.checks {
-            self.checks.commit(&collected.events);
+            self.checks.commit(clock, &asked, &collected.events);
         }
         self.carry_out(collected.effects);
         for (ticket, result) in answers {
@@ -377,6 +398,48 @@ impl World {
         self.plan_write(again.max(Duration::from_micros(100)));
     }
 
+    /// What was committed is there, and some were told.
+    fn dies_in_commit(
+        &mut self,
+        died: Died,
+        mut collected: Collected,
+        mut answers: Vec<(Ticket, Result<BoardReply, CallError>)>,
+    ) {
+        self.count("coordinator died in a commit");
+        self.tell(|| format!("the coordinator dies: {died:?}"));
+        if died == Died::After && !self.center.random.once_in(3) {
+            let some = |random: &mut SplitMix, all: usize| random.below(all + 1);
+            collected.effects.truncate(some(&mut self.center.random, collected.effects.len()));
+            answers.truncate(some(&mut self.center.random, answers.len()));
+            self.carry_out(collected.effects);
+            for (ticket, result) in answers {
+                self.board_answers(ticket, result);
+            }
+        }
+        self.kill_center();
+        self.restart_center_later();
+    }
+
+    fn tell_events(&mut self, events: &[BoardEvent]) {
+        if !self.plan.tells {
+            return;
+        }
+        for event in events {
+            let line = match event {
+                BoardEvent::InstanceChanged(before, after)
+                    if (before.state.name(), before.presence, before.stopping)
+                        != (after.state.name(), after.presence, after.stopping) =>
+                {
+                    format!("board: {} was {}", on_board(after), before.state.name())
+                }
+                BoardEvent::InstanceRemoved(lrp) => format!("board: {} is removed", on_board(lrp)),
+                BoardEvent::Crashed(crash) => format!("board: {crash:?}"),
+                _ => continue,
+            };
+            self.tell(|| line.chars().take(220).collect());
+        }
+    }
+
     pub(super) fn restart_center_later(&mut self) {
         let after = Duration::from_millis(200 + self.center.random.next() % 15_000);
         let (at, to) = (self.now() + after, For::Center(self.center.life));
@@ -385,6 +448,9 @@ impl World {
 
     fn carry_out(&mut self, effects: Vec<Effect>) {
         for effect in &effects {
+            if let Effect::StopInstance(_, instance) = effect {
+                self.checks.is_to_stop(instance);
+            }
             if let Effect::CallBack(task) = effect {
                 let Some(alive) = &mut self.center.alive else { return };
                 if alive.callbacks.insert(task.task_guid.clone()) {
@@ -532,6 +598,7 @@ impl World {
         }
         let (cell, to) = (self.cells[nth].life, For::Center(self.center.life));
         if let Some(delay) = self.mesh.carry(CENTER, place, size(&message)) {
+            let message = self.by_wire(message);
             self.plan(now + delay, For::Cell(nth, cell), Event::Ordered(id, message));
         }
         self.plan(now + CellsSettings::default().answer_within, to, Event::LetterOver(id));
@@ -575,8 +642,8 @@ impl World {
 
     // The desk.
 
-    fn serve(&mut self, nth: usize, ask: u64, question: Question) {
-        let (cell, life) = (self.cells[nth].id.clone(), self.cells[nth].life);
+    fn serve(&mut self, nth: usize, life: u32, ask: u64, question: Question) {
+        let cell = self.cells[nth].id.clone();
         let Some(alive) = &mut self.center.alive else { return };
         let records = alive.view.snapshot();
         let reply = match question {
@@ -590,7 +657,7 @@ impl World {
                 let most = CellsSettings::default().requests_per_cell;
                 let count = alive.serving.entry(cell).or_default();
                 if *count >= most {
-                    return self.reply(nth, ask, Reply::NotDone, 8);
+                    return self.reply(nth, life, ask, Reply::NotDone, 8);
                 }
                 *count += 1;
                 alive.next += 1;
@@ -609,7 +676,7 @@ impl World {
             Reply::Sync(pages) => pages.iter().map(size).sum(),
             Reply::Report(_) | Reply::NotDone => 8,
         };
-        self.reply(nth, ask, reply, bytes);
+        self.reply(nth, life, ask, reply, bytes);
     }
 
     fn request(
@@ -674,21 +741,32 @@ impl World {
         } else {
             records::fetch(&alive.view.snapshot(), cell, fetch)
         };
-        if self.cells[nth].life == life {
-            let answers = answers.into_iter().flatten().collect();
-            let reply = CellReportReply { answers, fetched };
-            let bytes = size(&reply);
-            self.reply(nth, ask, Reply::Report(reply), bytes);
-        }
+        let answers = answers.into_iter().flatten().collect();
+        let reply = CellReportReply { answers, fetched };
+        let bytes = size(&reply);
+        self.reply(nth, life, ask, Reply::Report(reply), bytes);
     }
 
-    fn reply(&mut self, nth: usize, ask: u64, reply: Reply, bytes: usize) {
-        let (place, life) = (self.cells[nth].place, self.cells[nth].life);
+    /// Answers the agent of that life: a later one asked something else.
+    fn reply(&mut self, nth: usize, life: u32, ask: u64, reply: Reply, bytes: usize) {
+        let place = self.cells[nth].place;
         if let Some(delay) = self.mesh.carry(CENTER, place, bytes) {
+            let reply = self.by_wire(reply);
             let at = self.now() + delay;
             self.plan(at, For::Cell(nth, life), Event::Replied(ask, reply));
         }
     }
+}
+
+/// An instance as the story tells it.
+fn on_board(lrp: &ActualLrp) -> String {
+    let (process, index, state) = (&lrp.process_guid, lrp.index, lrp.state.name());
+    let (definition, presence) = (&lrp.definition_id, lrp.presence);
+    let stops = if lrp.stopping { ", to stop" } else { "" };
+    let held = lrp
+        .instance()
+        .map_or(String::new(), |it| format!(" {} on {}", it.instance_guid, it.cell_id));
+    format!("{process}/{index} of {definition} is {state} {presence:?}{held}{stops}")
 }
 
 fn order_name(order: &CellOrder) -> String {

@@ -6,18 +6,21 @@ use std::sync::Arc;
 
 use volvox_agent::executor::registry::ContainerGuid;
 use volvox_agent::executor::work::Owner;
-use volvox_coordinator::bbs::command::Command;
-use volvox_coordinator::bbs::logic::check;
+use volvox_coordinator::bbs::command::{Change, Command};
+use volvox_coordinator::bbs::logic::{Board, check};
+use volvox_coordinator::bbs::settings::Settings;
 use volvox_coordinator::bbs::state::Records;
-use volvox_protocol::actual_lrp::{ActualLrp, LrpState, Presence};
+use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpState, Presence};
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::definition::MetricTagValue;
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::event::Event;
-use volvox_protocol::id::{CellId, DefinitionId, ProcessGuid, TaskGuid};
-use volvox_protocol::task::Task;
+use volvox_protocol::facts::internal_routes;
+use volvox_protocol::id::{CellId, DefinitionId, Domain, ProcessGuid, TaskGuid};
+use volvox_protocol::task::{Task, TaskState};
+use volvox_protocol::time::Timestamp;
 
-use super::consumer::Known;
+use super::consumer::{FRESH, Known};
 use super::plan::Kind;
 use super::world::World;
 
@@ -46,6 +49,16 @@ impl Failure {
     /// Whether another failure is of the same kind: what shrinking must keep.
     pub fn is_like(&self, other: &Failure) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
+            && self.words() == other.words()
+    }
+
+    /// What it says without names and numbers, which differ from run to run.
+    fn words(&self) -> Vec<String> {
+        const FIRST: usize = 8;
+        let (Failure::Broken(text) | Failure::NotSettled(text) | Failure::NotStable(text)) = self;
+        let is_word =
+            |it: &&str| it.chars().all(|c| c.is_ascii_lowercase() || matches!(c, ',' | ':'));
+        text.split_whitespace().filter(is_word).take(FIRST).map(str::to_owned).collect()
     }
 }
 
@@ -59,6 +72,33 @@ struct Follower {
     tasks: BTreeMap<TaskGuid, Arc<Task>>,
 }
 
+/// What was asked for in one batch.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// Domains that the consumer vouches for.
+    vouched: BTreeSet<Domain>,
+    /// Processes that the consumer asked something about.
+    touched: BTreeSet<ProcessGuid>,
+    /// Tasks that the consumer itself took away.
+    deleted: BTreeSet<TaskGuid>,
+}
+
+impl Asked {
+    /// Takes note of one command, and whether the consumer itself sent it.
+    pub(super) fn note(&mut self, command: &Command, by_consumer: bool) {
+        match command {
+            Command::UpsertDomain(domain, _) => drop(self.vouched.insert(domain.clone())),
+            Command::UpdateDesiredLrp(process, _)
+            | Command::RemoveDesiredLrp(process)
+            | Command::UpdateDeployment(process, _)
+            | Command::DeleteDeployment(process) => drop(self.touched.insert(process.clone())),
+            Command::RetireLrp(key) => drop(self.touched.insert(key.process_guid.clone())),
+            Command::DeleteTask(task) if by_consumer => drop(self.deleted.insert(task.clone())),
+            _ => {}
+        }
+    }
+}
+
 /// What is remembered to check by.
 #[derive(Debug, Default)]
 pub(super) struct Checks {
@@ -66,6 +106,10 @@ pub(super) struct Checks {
     follower: Follower,
     tasks_run: BTreeMap<TaskGuid, u32>,
     called_back: BTreeSet<TaskGuid>,
+    /// What the board ever wanted to be stopped.
+    to_stop: BTreeSet<ContainerGuid>,
+    /// Until when each domain is fresh, by the coordinator's clock.
+    fresh_until: BTreeMap<Domain, Timestamp>,
     /// What the board was when the coordinator died.
     last: Option<Arc<Records>>,
     /// The coordinator died in a commit: there may be more on the disk.
@@ -194,6 +238,17 @@ impl Checks {
         }
     }
 
+    /// The board has this instance as one that is to stop, or asks its cell to stop it.
+    pub(super) fn is_to_stop(&mut self, instance: &InstanceKey) {
+        self.to_stop.insert(ContainerGuid::from(instance.instance_guid.clone()));
+    }
+
+    pub(super) fn stops(&mut self, cell: &CellId, guid: &ContainerGuid) {
+        if !self.to_stop.contains(guid) {
+            self.fail(format!("{cell} stops {guid}, which runs, and nobody asked for it"));
+        }
+    }
+
     pub(super) fn vouched(&mut self) {
         self.protected.clear();
     }
@@ -208,35 +263,116 @@ impl Checks {
 
     pub(super) fn board_is_lost(&mut self) {
         self.last = None;
+        self.fresh_until.clear();
     }
 
-    /// Nothing that was shown to anybody is lost.
+    /// Nothing that was shown to anybody is lost, and nothing is there that nobody was shown.
     pub(super) fn board_came_back(&mut self, records: &Records) {
         let doubt = std::mem::take(&mut self.in_doubt);
-        if let Some(last) = self.last.take()
-            && !doubt
-            && let Some(what) = Follower::of(&last).differs(records)
-        {
+        let Some(last) = self.last.take().filter(|_| !doubt) else { return };
+        let what = match (long_ago(&last), long_ago(records)) {
+            (Ok(last), Ok(now)) => Follower::of(last.records()).differs(now.records()),
+            (Err(why), _) | (_, Err(why)) => Some(why),
+        };
+        if let Some(what) = what {
             self.fail(format!("after a restart of the coordinator: {what}"));
         }
     }
 
     pub(super) fn list_anew(&mut self, records: &Records) {
+        for lrp in records.instances().filter(|it| it.stopping) {
+            lrp.instance().into_iter().for_each(|it| self.is_to_stop(it));
+        }
         self.follower = Follower::of(records);
     }
 
-    pub(super) fn commit(&mut self, events: &[Event]) {
+    /// A batch is written at this time of the coordinator's clock. Whether it is kept may be in doubt:
+    /// the consumer has vouched in any case.
+    pub(super) fn writes(&mut self, clock: Timestamp, asked: &Asked) {
+        for domain in &asked.vouched {
+            self.fresh_until.insert(domain.clone(), clock + FRESH);
+        }
+    }
+
+    /// A batch was committed at this time of the coordinator's clock, and this is what is told of it.
+    pub(super) fn commit(&mut self, clock: Timestamp, asked: &Asked, events: &[Event]) {
         for event in events {
-            if let Event::InstanceChanged(before, after) = event
-                && let Some(what) = is_taken_away(before, after)
+            if let Event::InstanceChanged(_, lrp) | Event::InstanceCreated(lrp) = event
+                && let Some(instance) = lrp.instance().filter(|_| lrp.stopping)
             {
-                return self.fail(what);
+                self.is_to_stop(instance);
             }
-            if let Err(what) = self.follower.apply(event) {
+            let what = match event {
+                Event::InstanceChanged(before, after) => is_taken_away(before, after)
+                    .or_else(|| self.stops_what_may_be_wanted(clock, asked, before, after)),
+                Event::TaskRemoved(task) => self.is_forgotten(clock, asked, task),
+                Event::DesiredLrpChanged(before, after) => takes_too_many(before, after),
+                _ => None,
+            };
+            if let Some(what) = what.or_else(|| self.follower.apply(event).err()) {
                 return self.fail(what);
             }
         }
     }
+
+    /// An instance that nobody desires is stopped only if its consumer vouches for its domain, or asks
+    /// for it.
+    fn stops_what_may_be_wanted(
+        &self,
+        clock: Timestamp,
+        asked: &Asked,
+        before: &ActualLrp,
+        after: &ActualLrp,
+    ) -> Option<String> {
+        let process = &after.process_guid;
+        let begins = !before.stopping && after.stopping;
+        if !begins || asked.touched.contains(process) || self.follower.desired.contains_key(process)
+        {
+            return None;
+        }
+        let is_fresh = self.fresh_until.get(&after.domain).is_some_and(|until| *until >= clock);
+        (!is_fresh).then(|| {
+            let (domain, index) = (&after.domain, after.index);
+            format!("{process}/{index} is stopped, though nobody vouches for {domain}")
+        })
+    }
+
+    /// A task is forgotten when it has ended and its consumer was told, or was waited for long enough.
+    fn is_forgotten(&self, clock: Timestamp, asked: &Asked, task: &Task) -> Option<String> {
+        let guid = &task.task_guid;
+        if matches!(task.state, TaskState::Pending | TaskState::Running) {
+            return Some(format!("task {guid} is forgotten while it is {:?}", task.state));
+        }
+        let wants_call = !task.definition.completion_callback_url.is_empty();
+        let was_called = self.called_back.contains(guid) || asked.deleted.contains(guid);
+        let waited = clock.since(task.first_completed_at);
+        let patience = Settings::default().expire_completed_task_after;
+        (wants_call && !was_called && waited < patience)
+            .then(|| format!("task {guid} is forgotten, and its consumer was not told"))
+    }
+}
+
+/// These records as a coordinator reads them whose clock is far behind: without times. Those that are
+/// still to come for a reader are not what they were for the last one.
+fn long_ago(records: &Records) -> Result<Board, String> {
+    let mut board = Board::new(Settings::default());
+    for deployment in records.deployments() {
+        if let Some((row, it)) = records.deployment(&deployment.process_guid) {
+            board.load(Change::Deployment(*row, None, Some(Arc::clone(it))))?;
+        }
+    }
+    for (_, process) in records.processes() {
+        for slot in process.instances() {
+            board.load(Change::Actual(slot.row, None, Some(Arc::clone(&slot.lrp))))?;
+        }
+    }
+    for task in records.tasks() {
+        if let Some((row, it)) = records.task(&task.task_guid) {
+            board.load(Change::Task(*row, None, Some(Arc::clone(it))))?;
+        }
+    }
+    board.loaded(Timestamp::from_secs(1));
+    Ok(board)
 }
 
 /// An instance that runs, or was claimed, is never another cell's or container's by a claim; and one
@@ -252,6 +388,18 @@ fn is_taken_away(before: &ActualLrp, after: &ActualLrp) -> Option<String> {
     (one != other).then(|| {
         let (process, index) = (&before.process_guid, before.index);
         format!("{process}/{index} was taken from {one:?} by {other:?}")
+    })
+}
+
+/// An update takes up no more indices at once than its policy says.
+fn takes_too_many(before: &LrpDeployment, after: &LrpDeployment) -> Option<String> {
+    let (Some(was), Some(is)) = (&before.roll, &after.roll) else { return None };
+    let same = before.active_definition_id == after.active_definition_id && was.order == is.order;
+    let most = before.policy().in_flight().max(after.policy().in_flight()) as usize;
+    let grew = is.in_flight.len() > was.in_flight.len();
+    (same && grew && is.in_flight.len() > most).then(|| {
+        let (guid, count) = (&after.process_guid, is.in_flight.len());
+        format!("the update of {guid} has {count} indices in flight, of {most}")
     })
 }
 
@@ -274,8 +422,9 @@ impl World {
 
     /// Looked at now and then.
     pub(super) fn check_always(&mut self) {
-        let clock = self.now() + self.center.ahead;
+        let machine_clock = self.center.machine_clock(self.now());
         let Some(alive) = &self.center.alive else { return };
+        let clock = alive.clock_at(self.now(), machine_clock);
         if let Some(fault) = check::check(alive.writer.board(), clock).into_iter().next() {
             return self.checks.fail(format!("the board: {fault}"));
         }
@@ -399,6 +548,11 @@ impl World {
                 if !tags.iter().all(|(name, value)| is(name, value)) {
                     return Some(format!("{guid}/{index} has other tags than it should"));
                 }
+                if running.internal_routes != internal_routes(&deployment.routes.get()) {
+                    return Some(format!(
+                        "{guid}/{index} has other internal routes than it should"
+                    ));
+                }
             }
         }
         let count = records.instance_count();
@@ -446,9 +600,17 @@ impl World {
                 let other: Vec<_> = recorded.symmetric_difference(&held).collect();
                 return Some(format!("{id}: records and containers differ: {other:?}"));
             }
-            let said = agent.rep.load().map(|load| load.digest);
-            if said != Some(records.digest_on(id).number()) {
+            let said = agent.rep.load();
+            if said.map(|load| load.digest) != Some(records.digest_on(id).number()) {
                 return Some(format!("{id}: the digests differ"));
+            }
+            let free = agent.depot.resources().remaining();
+            let heard = alive.floor.cell(id).and_then(|it| it.load);
+            if said.map(|it| it.free) != Some(free) || heard.map(|it| it.free) != Some(free) {
+                return Some(format!("{id}: the coordinator has not heard how much room is left"));
+            }
+            if let Some(what) = cell.left_over(&containers) {
+                return Some(format!("{id}: {what}"));
             }
         }
         None

@@ -20,8 +20,8 @@ use super::plan::Plan;
 use super::world::{Event, For, World};
 
 /// How long a domain is fresh when the consumer has said so.
-const FRESH: Duration = Duration::from_secs(45);
-const FRESHEN_EVERY: Duration = Duration::from_secs(10);
+pub(super) const FRESH: Duration = Duration::from_secs(15);
+const FRESHEN_EVERY: Duration = Duration::from_secs(5);
 const DOMAINS: [&str; 2] = ["apps", "jobs"];
 /// How the names begin of definitions that can run, and of those that cannot.
 const GOOD: &str = "good";
@@ -117,7 +117,11 @@ impl Consumer {
         let memory = *self.random.one_of(&[32, 64, 128, 256]);
         let mut definition = definition(path, &args, memory);
         let mut kind = if matches!(path, "server" | "stubborn") { GOOD } else { BAD };
-        match self.random.below(6) {
+        if self.random.once_in(2) {
+            // Somebody may be talking to it.
+            definition["ports"] = json!([8_080]);
+        }
+        match self.random.below(9) {
             0 => {
                 definition["monitor"] = run("true", &[]);
                 definition["start_timeout_ms"] = json!(5_000);
@@ -128,7 +132,24 @@ impl Consumer {
                 definition["start_timeout_ms"] = json!(4_000);
                 kind = if passes { kind } else { BAD };
             }
-            2 => definition["setup"] = run("sleep", &["700".to_owned()]),
+            2 => {
+                let span = 500 + self.random.next() % 8_000;
+                definition["setup"] = run("sleep", &[span.to_string()]);
+            }
+            3 => {
+                // A monitor that hangs: nothing ever comes of it.
+                definition["monitor"] = run("server", &[]);
+                definition["start_timeout_ms"] = json!(3_000);
+                kind = BAD;
+            }
+            4 => {
+                let check = json!({"tcp_check": {"port": 8_080, "interval_ms": 2_000}});
+                definition["ports"] = json!([8_080]);
+                definition["check_definition"] = json!({
+                    "checks": [check], "readiness_checks": [check], "log_source": "HEALTH",
+                });
+                definition["start_timeout_ms"] = json!(5_000);
+            }
             _ => {}
         }
         (definition, kind)
@@ -186,7 +207,10 @@ impl World {
             13 => (Command::CancelUpdate(process.clone()), None),
             14 if !definitions.is_empty() => {
                 let to = self.consumer.random.one_of(&definitions).clone();
-                (Command::Rollback(process.clone(), to), None)
+                match self.consumer.random.below(2) {
+                    0 => (Command::Rollback(process.clone(), to), None),
+                    _ => (Command::ActivateDefinition(process.clone(), to), None),
+                }
             }
             15 => (Command::PauseUpdate(process.clone()), None),
             16 => match self.consumer.random.below(2) {
@@ -204,12 +228,20 @@ impl World {
                 (Command::RetireLrp(key), None)
             }
             18 => {
-                let tags =
-                    json!({"metric_tags": {"n": {"static": self.consumer.next.to_string()}}});
-                let Some(update) = valid(tags) else { return false };
+                let number = self.consumer.next.to_string();
+                let change = match self.consumer.random.below(2) {
+                    0 => json!({"metric_tags": {"n": {"static": number}}}),
+                    _ => {
+                        json!({"routes": {"internal-router": [{"hostname": format!("h{number}")}]}})
+                    }
+                };
+                let Some(update) = valid(change) else { return false };
                 (Command::UpdateDesiredLrp(process.clone(), update), None)
             }
-            _ => (Command::RemoveDesiredLrp(process.clone()), Some(Known::Gone)),
+            _ => match self.consumer.random.below(2) {
+                0 => (Command::RemoveDesiredLrp(process.clone()), Some(Known::Gone)),
+                _ => (Command::DeleteDeployment(process.clone()), Some(Known::Gone)),
+            },
         };
         if self.plan.tells {
             let text: String = format!("{command:?}").chars().take(120).collect();
@@ -230,13 +262,23 @@ impl World {
         let instances = 1 + self.consumer.random.below(self.plan.instances);
         let (mut desired, kind) = self.consumer.definition();
         let guid = ProcessGuid::new(&format!("{kind}-p{number}")).expect("plain letters");
-        desired["process_guid"] = json!(guid.as_str());
-        desired["domain"] = json!(domain.as_str());
-        desired["instances"] = json!(instances);
-        let Some(desired) = valid(desired) else { return false };
         let then = Known::Has(u32::try_from(instances).unwrap_or(1));
         self.tell(|| format!("consumer: desire {guid} × {instances}"));
-        self.ask_for(guid, Command::DesireLrp(desired), Some(then));
+        let command = if self.consumer.random.once_in(3) {
+            let deployment = json!({
+                "process_guid": guid.as_str(), "domain": domain.as_str(), "instances": instances,
+                "definition_id": format!("{kind}-d{number}"), "definition": desired,
+            });
+            let Some(deployment) = valid(deployment) else { return false };
+            Command::CreateDeployment(deployment)
+        } else {
+            desired["process_guid"] = json!(guid.as_str());
+            desired["domain"] = json!(domain.as_str());
+            desired["instances"] = json!(instances);
+            let Some(desired) = valid(desired) else { return false };
+            Command::DesireLrp(desired)
+        };
+        self.ask_for(guid, command, Some(then));
         true
     }
 
@@ -249,12 +291,20 @@ impl World {
             2 => json!({"progress_deadline_ms": 20_000, "rollback_on_failure": true}),
             _ => json!({}),
         };
-        let update = json!({"definition_id": id, "definition": definition, "rollout": policy});
-        let Some(update) = valid(update) else { return false };
+        let command = if self.consumer.random.once_in(4) {
+            let mut named = definition;
+            named["definition_id"] = json!(id);
+            let Some(update) = valid(json!({"lrp_definition": named})) else { return false };
+            Command::UpdateDesiredLrp(process.clone(), update)
+        } else {
+            let update = json!({"definition_id": id, "definition": definition, "rollout": policy});
+            let Some(update) = valid(update) else { return false };
+            Command::UpdateDeployment(process.clone(), update)
+        };
         let id = DefinitionId::new(&id).expect("a name of plain letters");
         self.consumer.definitions.entry(process.clone()).or_default().push(id);
         self.tell(|| format!("consumer: update {process}"));
-        self.ask_for(process.clone(), Command::UpdateDeployment(process.clone(), update), None);
+        self.ask_for(process.clone(), command, None);
         true
     }
 

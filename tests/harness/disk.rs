@@ -14,7 +14,6 @@ use volvox_coordinator::bbs::store::{LoadReport, StoreError};
 use volvox_coordinator::bbs::writer::Keeper;
 use volvox_protocol::actual_lrp::ActualLrp;
 use volvox_protocol::deployment::LrpDeployment;
-use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::task::Task;
 use volvox_protocol::time::Timestamp;
 
@@ -33,6 +32,15 @@ pub(super) enum Mishap {
     DiesAfter,
 }
 
+/// When in a commit the coordinator has died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Died {
+    /// Nothing of it is kept.
+    Before,
+    /// All of it is.
+    After,
+}
+
 #[derive(Debug, Clone)]
 enum Row {
     Domain(DomainRecord),
@@ -48,9 +56,8 @@ pub(super) struct Disk {
     pub(super) full: bool,
     pub(super) mishap: Option<Mishap>,
     /// The coordinator has died in a commit.
-    pub(super) died: bool,
+    pub(super) died: Option<Died>,
     doubtful: bool,
-    pub(super) commits: u64,
 }
 
 impl Disk {
@@ -65,10 +72,8 @@ impl Disk {
     }
 
     fn keep(&mut self, changes: &[Change]) {
-        self.commits += 1;
         let stored = changes.iter().filter(|change| change.is_stored());
-        let lost = usize::from(mutated(Bug::LostChange) && self.commits.is_multiple_of(50));
-        for change in stored.skip(lost) {
+        for change in stored {
             let (table, row, after) = match change {
                 Change::Domain(row, _, after) => (0, row, after.clone().map(Row::Domain)),
                 Change::Deployment(row, _, after) => (1, row, after.clone().map(Row::Deployment)),
@@ -94,6 +99,9 @@ impl Keeper for Store {
         if !changes.iter().any(Change::is_stored) {
             return Ok(());
         }
+        if disk.died.is_some() {
+            return Err(StoreError::Commit { reason: "the coordinator is dead".to_owned() });
+        }
         let mishap = disk.mishap.take();
         let fails = |reason: &str| Err(StoreError::Commit { reason: reason.to_owned() });
         let doubtful = || Err(StoreError::Doubtful { reason: "the disk failed".to_owned() });
@@ -114,12 +122,12 @@ impl Keeper for Store {
                 doubtful()
             }
             Some(Mishap::DiesBefore) => {
-                disk.died = true;
+                disk.died = Some(Died::Before);
                 fails("the coordinator died")
             }
             Some(Mishap::DiesAfter) => {
                 disk.keep(changes);
-                disk.died = true;
+                disk.died = Some(Died::After);
                 Ok(())
             }
         }

@@ -40,6 +40,10 @@ pub enum Kind {
     SlowMaking,
     /// They cannot be taken away.
     NotDestroyed,
+    /// What runs hangs: checks find nobody.
+    Hang,
+    /// A cell's executor has no time for another call.
+    Busy,
     /// The coordinator dies between two events, before a commit or right after it.
     CenterCrash,
     /// A commit fails, or nobody knows whether it did.
@@ -68,7 +72,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 28] = [
+    pub const ALL: [Kind; 30] = [
         Kind::Loss,
         Kind::Delay,
         Kind::Duplication,
@@ -85,6 +89,8 @@ impl Kind {
         Kind::NotMade,
         Kind::SlowMaking,
         Kind::NotDestroyed,
+        Kind::Hang,
+        Kind::Busy,
         Kind::CenterCrash,
         Kind::CommitFailure,
         Kind::CenterDiskFull,

@@ -2,13 +2,14 @@
 //! until all of it runs again, in simulated time. The coordinator's own thinking takes none here: what
 //! that costs, the benchmarks of board and auction tell.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::json;
 use volvox_coordinator::bbs::command::Command;
-use volvox_protocol::actual_lrp::{LrpState, Presence};
+use volvox_protocol::actual_lrp::Presence;
 use volvox_protocol::cell::CellPresence;
-use volvox_protocol::id::Domain;
+use volvox_protocol::id::{CellId, Domain};
 use volvox_protocol::time::Timestamp;
 
 use super::center::Ticket;
@@ -36,6 +37,32 @@ pub struct Scale {
     progress: Progress,
 }
 
+/// After how long something was so for half, for 99 % and for all.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Reached {
+    /// Of half.
+    pub half: Option<Duration>,
+    /// Of 99 %.
+    pub most: Option<Duration>,
+    /// Of all.
+    pub all: Option<Duration>,
+}
+
+impl Reached {
+    /// So many of so many, after so long.
+    fn note(&mut self, count: usize, of: usize, after: Duration) {
+        if count * 2 >= of {
+            self.half.get_or_insert(after);
+        }
+        if count * 100 >= of * 99 {
+            self.most.get_or_insert(after);
+        }
+        if count >= of {
+            self.all.get_or_insert(after);
+        }
+    }
+}
+
 /// What the loss of cells came to.
 #[derive(Debug, Clone, Copy)]
 pub struct Loss {
@@ -43,12 +70,12 @@ pub struct Loss {
     pub cells: usize,
     /// How many instances ran there.
     pub instances: usize,
-    /// Until the board had heard of the last of them.
-    pub detected: Duration,
-    /// Until every instance had a cell.
-    pub placed: Duration,
-    /// Until every instance ran, and no record was left of those that were lost.
-    pub converged: Duration,
+    /// Until the board had heard of them.
+    pub detected: Reached,
+    /// Until the instances that ran there had another cell, one that was not lost.
+    pub placed: Reached,
+    /// Until they ran there; of all: and no record was left of those that were lost.
+    pub converged: Reached,
     /// Packets that all members sent meanwhile.
     pub packets: u64,
     /// Bytes that all members sent meanwhile.
@@ -125,25 +152,32 @@ impl Scale {
             self.world.kill_machine(*nth);
             self.world.cells[*nth].is_lost = true;
         }
-        self.until("the loss is known", |world| {
-            let Some(alive) = &world.center.alive else { return false };
-            let board = alive.writer.board();
-            let gone = |nth: &usize| {
-                let told = board.presence(&world.cells[*nth].id);
-                told.is_none_or(|it| it == CellPresence::Missing)
+        let names: BTreeSet<CellId> =
+            self.world.cells.iter().filter(|it| it.is_lost).map(|it| it.id.clone()).collect();
+        let (mut detected, mut placed, mut converged) =
+            (Reached::default(), Reached::default(), Reached::default());
+        let limit = began + LIMIT;
+        loop {
+            let after = self.now().since(began);
+            let Some(seen) = seen(&self.world, &lost, &names) else {
+                return Err(Failure::Broken("no coordinator".to_owned()));
             };
-            lost.iter().all(gone)
-        })?;
-        let detected = self.now().since(began);
-        self.until("everything has a cell", |world| {
-            let Some(alive) = &world.center.alive else { return false };
-            let records = alive.view.snapshot();
-            records.instances().all(|lrp| !matches!(lrp.state, LrpState::Unclaimed { .. }))
-        })?;
-        let placed = self.now().since(began);
-        let all = self.instances;
-        self.until("everything runs", |world| running(world) == all)?;
-        let converged = self.now().since(began);
+            // All but those that were lost have cells and run all the time.
+            let others = self.instances - instances;
+            detected.note(seen.known, lost.len(), after);
+            let of_lost = |count: usize| count.saturating_sub(others);
+            placed.note(of_lost(seen.placed), instances, after);
+            // All of it only when nothing else is on the board.
+            let at_most = instances - usize::from(seen.records != self.instances);
+            converged.note(of_lost(seen.running).min(at_most), instances, after);
+            if detected.all.is_some() && converged.all.is_some() {
+                break;
+            }
+            if self.now() >= limit {
+                return Err(Failure::NotSettled("not everything runs again".to_owned()));
+            }
+            self.step("everything runs again")?;
+        }
         let after = self.traffic();
         Ok(Loss {
             cells: lost.len(),
@@ -163,12 +197,17 @@ impl Scale {
             if self.now() >= limit {
                 return Err(Failure::NotSettled(format!("not {what}")));
             }
-            let step = self.now() + STEP;
-            self.world.run_until(step)?;
-            if self.now().since(self.told) >= TELL_EVERY {
-                self.told = self.now();
-                (self.progress)(what, self.now().since(self.began));
-            }
+            self.step(what)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, what: &str) -> Result<(), Failure> {
+        let step = self.now() + STEP;
+        self.world.run_until(step)?;
+        if self.now().since(self.told) >= TELL_EVERY {
+            self.told = self.now();
+            (self.progress)(what, self.now().since(self.began));
         }
         Ok(())
     }
@@ -182,6 +221,41 @@ impl Scale {
         let center = mesh.traffic(CENTER);
         (packets, bytes, center.bytes + center.received)
     }
+}
+
+/// What the board has of a loss.
+struct Seen {
+    /// Lost cells that it knows to be lost.
+    known: usize,
+    /// Instances that have a cell which is not lost.
+    placed: usize,
+    /// Those of them that run.
+    running: usize,
+    /// All records.
+    records: usize,
+}
+
+fn seen(world: &World, lost: &[usize], names: &BTreeSet<CellId>) -> Option<Seen> {
+    let alive = world.center.alive.as_ref()?;
+    let board = alive.writer.board();
+    let gone = |nth: &&usize| {
+        let told = board.presence(&world.cells[**nth].id);
+        told.is_none_or(|it| it == CellPresence::Missing)
+    };
+    let records = alive.view.snapshot();
+    let mut seen = Seen {
+        known: lost.iter().filter(gone).count(),
+        placed: 0,
+        running: 0,
+        records: records.instance_count(),
+    };
+    for lrp in records.instances().filter(|it| it.presence == Presence::Ordinary) {
+        if lrp.cell_id().is_some_and(|cell| !names.contains(cell)) {
+            seen.placed += 1;
+            seen.running += usize::from(lrp.state.is_running());
+        }
+    }
+    Some(seen)
 }
 
 /// Instances that run where they should, if there are no others.

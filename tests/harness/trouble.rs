@@ -22,7 +22,7 @@ pub(super) struct Trouble {
     under_way: BTreeMap<u64, (Kind, Vec<usize>)>,
     pub(super) silent: bool,
     pub(super) callbacks_fail: bool,
-    wiped: bool,
+    pub(super) wiped: bool,
 }
 
 impl Trouble {
@@ -127,6 +127,15 @@ impl World {
                 self.cells[nth].machine.faults.not_destroyed = Some(reason);
                 self.ends_later(kind, vec![nth], 500, 15_000);
             }
+            Kind::Hang => {
+                let reason = "nobody answers".to_owned();
+                self.cells[nth].machine.faults.check_failure = Some(reason);
+                self.ends_later(kind, vec![nth], 500, 10_000);
+            }
+            Kind::Busy => {
+                self.cells[nth].is_busy = true;
+                self.ends_later(kind, vec![nth], 200, 5_000);
+            }
             Kind::CellDiskFull => {
                 self.cells[nth].disk.full = true;
                 self.ends_later(kind, vec![nth], 500, 15_000);
@@ -190,7 +199,10 @@ impl World {
             }
             Kind::Clock => {
                 let jump = self.trouble.span(10, 120_000);
-                self.center.ahead += jump;
+                match self.trouble.random.once_in(2) {
+                    true => self.center.ahead += jump,
+                    false => self.center.behind += jump,
+                }
             }
             Kind::EmptyBoard if self.trouble.wiped => {}
             Kind::EmptyBoard => {
@@ -235,6 +247,8 @@ impl World {
                 Kind::NotMade => self.cells[who].machine.faults.not_made = None,
                 Kind::SlowMaking => self.cells[who].machine.faults.making = Duration::ZERO,
                 Kind::NotDestroyed => self.cells[who].machine.faults.not_destroyed = None,
+                Kind::Hang => self.cells[who].machine.faults.check_failure = None,
+                Kind::Busy => self.cells[who].is_busy = false,
                 Kind::CellDiskFull => self.cells[who].disk.full = false,
                 Kind::SelfTest => self.rep_hears(who, Input::Healthy(true)),
                 _ => {}
@@ -296,8 +310,12 @@ impl World {
             if other == nth + 1 || other >= self.mesh.places() {
                 continue;
             }
-            self.mesh.cut(nth + 1, other);
-            if kind == Kind::PartialCut {
+            let way = self.trouble.random.once_in(2);
+            let both = kind == Kind::PartialCut;
+            if both || way {
+                self.mesh.cut(nth + 1, other);
+            }
+            if both || !way {
                 self.mesh.cut(other, nth + 1);
             }
         }
@@ -369,6 +387,8 @@ impl Kind {
             Kind::NotMade => "not made",
             Kind::SlowMaking => "slow making",
             Kind::NotDestroyed => "not destroyed",
+            Kind::Hang => "hang",
+            Kind::Busy => "busy",
             Kind::CenterCrash => "coordinator crash",
             Kind::CommitFailure => "commit failure",
             Kind::CenterDiskFull => "coordinator's disk full",

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use volvox_mesh::identity::Kind as MemberKind;
 use volvox_mesh::logic::Effect as MeshEffect;
 use volvox_mesh::profile::Profile;
@@ -16,6 +18,7 @@ use volvox_protocol::exchange::{
 use volvox_protocol::id::TaskGuid;
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::time::Timestamp;
+use volvox_protocol::wire::{decode_frame, encode_frame};
 
 use super::cell::Cell;
 use super::center::Center;
@@ -30,11 +33,13 @@ pub(super) const CENTER: usize = 0;
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// How often it is asked whether the fleet is as it is wanted, in the end.
 const SETTLED_EVERY: Duration = Duration::from_secs(2);
+/// How often it is looked again whether it is still as it is wanted.
+const MOMENTS: usize = 24;
 /// Lines of the story that a failure shows.
 const STORY: usize = 400;
 
 /// What a cell asks of the coordinator.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Question {
     Report(CellReport),
     Fetch(FetchDefinitions),
@@ -42,7 +47,7 @@ pub(super) enum Question {
 }
 
 /// What the coordinator says to that.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Reply {
     Report(CellReportReply),
     Fetch(FetchedDefinitions),
@@ -67,7 +72,8 @@ pub(super) enum Event {
     Writes,
     Auctions,
     FloorLooks,
-    Asked(usize, u64, Question),
+    /// The place of the cell, its life, the number of the question there.
+    Asked(usize, u32, u64, Question),
     OrdersAnswered(u64, CellOrdersReply),
     LetterOver(u64),
     CalledBack(TaskGuid, u32),
@@ -238,6 +244,14 @@ impl World {
         let before = self.running();
         let step = self.now() + self.plan.stays_for;
         self.run_until(step)?;
+        // Something regular may be on its way at this very moment; an answer may take ten seconds.
+        for _ in 0..MOMENTS {
+            if self.unsettled().is_none() {
+                break;
+            }
+            let step = self.now() + Duration::from_millis(500);
+            self.run_until(step)?;
+        }
         if let Some(why) = self.unsettled() {
             return Err(Failure::NotStable(why));
         }
@@ -339,6 +353,20 @@ impl World {
             MeshEffect::Missing { .. } => self.coordinator_is_there(nth, false),
             _ => {}
         }
+    }
+
+    /// A message as it arrives: by its bytes, with all limits. What cannot be read there is a bug.
+    pub(super) fn by_wire<T: Serialize + DeserializeOwned>(&mut self, message: T) -> T {
+        if !self.plan.checks {
+            return message;
+        }
+        let read = encode_frame(&message)
+            .map_err(|it| it.to_string())
+            .and_then(|bytes| decode_frame(&bytes).map_err(|it| it.to_string()));
+        read.unwrap_or_else(|why| {
+            self.checks.fail(format!("a message does not arrive: {why}"));
+            message
+        })
     }
 
     /// A short time, such as threads and queues take.

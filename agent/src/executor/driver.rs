@@ -82,6 +82,7 @@ pub trait Watch: Send + Sync {
 #[derive(Debug, Clone)]
 pub struct Executor {
     queue: SyncSender<Message>,
+    clock: Clock,
     _thread: Arc<Thread>,
 }
 
@@ -115,7 +116,7 @@ impl Executor {
             // An executor that has ended needs no outcomes: the next one finds them.
             Outcomes::new(move |outcome| drop(queue.send(Message::Outcome(outcome))))
         };
-        let clock = Clock::new();
+        let clock = Clock::of_boot(records.folder());
         let known = records.load()?;
         let made = known.iter().filter(|(_, (saved, _))| saved.may_exist());
         let guids: BTreeSet<ContainerGuid> = made.map(|(guid, _)| guid.clone()).collect();
@@ -144,7 +145,7 @@ impl Executor {
             .spawn(move || driver.work(&inbox))
             .map_err(RuntimeError::doing("start the executor's thread"))?;
         let thread = Thread(queue.clone(), Mutex::new(Some(thread)));
-        Ok(Executor { queue, _thread: Arc::new(thread) })
+        Ok(Executor { queue, clock, _thread: Arc::new(thread) })
     }
 
     /// Sets room aside. Gives those that got none, and why.
@@ -171,6 +172,11 @@ impl Executor {
     pub fn begin_delete(&self, guid: ContainerGuid) -> Result<(), CallError> {
         let (nobody, _) = sync_channel(1);
         self.queue.try_send(Message::Delete(guid, nobody)).map_err(refused)
+    }
+
+    /// What its containers' times are told by.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
     }
 
     /// Hears of all that there is, and then of every change.

@@ -85,6 +85,11 @@ impl Records {
         }
     }
 
+    /// Where they are.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Writes down how far a container is.
     pub fn keep(&self, guid: &ContainerGuid, progress: &Progress<'_>) -> Result<(), RecordsError> {
         self.write(guid, PROGRESS, progress)

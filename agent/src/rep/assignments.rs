@@ -178,6 +178,11 @@ impl Text {
         Some(Write::Replace(text))
     }
 
+    /// Whether what was not written is still to be written.
+    pub fn is_behind(&self) -> bool {
+        self.is_torn
+    }
+
     /// It was not written, or perhaps a part of it: the next time, all of it is.
     pub fn not_written(&mut self) {
         self.is_torn = true;

@@ -25,8 +25,8 @@ use volvox_protocol::time::Timestamp;
 use super::logic::{Contact, Effect, EvacuationStatus, Input, Rep, Settings, Unanswered};
 use super::self_test::{self, SelfTest};
 use super::store::Assignments;
-use crate::clock::Clock;
-use crate::executor::driver::{Executor, Watch};
+use crate::clock::{Clock, wall};
+use crate::executor::driver::{CallError, Executor, Watch};
 use crate::executor::logic::{ContainerView, Wanted};
 use crate::executor::registry::ContainerGuid;
 use crate::executor::work::{Owner, Work};
@@ -37,6 +37,8 @@ const QUEUE: usize = 1_024;
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The longest sleep.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// How long a disk has that did not take the assignments, until it is asked again.
+const WRITE_AGAIN: Duration = Duration::from_secs(5);
 
 /// What the thread hears.
 enum Message {
@@ -190,7 +192,7 @@ impl Entrance {
     /// Starts the rep.
     pub fn start(self, parts: Parts, mesh: Mesh, runtime: Handle) -> anyhow::Result<()> {
         let Parts { settings, self_test, executor, assignments, evacuated } = parts;
-        let clock = Clock::new();
+        let clock = executor.clock();
         let now = clock.now();
         let changes = Arc::new(Changes {
             changed: Mutex::new((BTreeMap::new(), CellCapacity::default())),
@@ -208,7 +210,7 @@ impl Entrance {
         let (assignments, assigned) = assignments;
         let seed = random();
         // A later life's loads are newer: microseconds since 1970 grow faster than loads are told.
-        let mut rep = Rep::new(now, settings, now.as_nanos() / 1_000);
+        let mut rep = Rep::new(now, settings, wall().as_nanos() / 1_000);
         rep.apply(now, Input::Assigned(assigned));
         rep.apply(now, Input::Containers(shown.clone().into_iter().collect(), free));
         let (test, rootfs) = match self_test {
@@ -226,6 +228,7 @@ impl Entrance {
             clock,
             executor,
             assignments,
+            write_again_at: now,
             changes,
             loads: publish_loads(mesh.clone(), &runtime),
             mesh,
@@ -282,7 +285,7 @@ fn random() -> u64 {
     if getrandom::fill(&mut bytes).is_err() {
         // The kernel's generator cannot fail on a machine that runs containers; the clock is as good
         // for names.
-        return Clock::new().now().as_nanos();
+        return wall().as_nanos();
     }
     u64::from_le_bytes(bytes)
 }
@@ -294,6 +297,7 @@ struct Driver {
     clock: Clock,
     executor: Executor,
     assignments: Assignments,
+    write_again_at: Timestamp,
     changes: Arc<Changes>,
     loads: watch::Sender<Option<CellLoad>>,
     mesh: Mesh,
@@ -386,7 +390,7 @@ impl Driver {
             self.go_on_testing(now);
             let effects = self.rep.go_on(now);
             if effects.is_empty() {
-                return;
+                return self.write_again(now);
             }
             self.write_down(&effects);
             for effect in effects {
@@ -404,8 +408,27 @@ impl Driver {
                 self.assignments.unassign(instance);
             }
         }
-        if let Err(error) = self.assignments.commit() {
-            error!(%error, "what this cell was assigned cannot be written down: after a power cut it may be missing");
+        self.commit_assignments();
+    }
+
+    /// A disk that was full may have room by now. The regular pass comes by here.
+    fn write_again(&mut self, now: Timestamp) {
+        if self.assignments.is_behind() && now >= self.write_again_at {
+            self.write_again_at = now + WRITE_AGAIN;
+            self.commit_assignments();
+        }
+    }
+
+    /// Says once that it fails, and once that it does not any more.
+    fn commit_assignments(&mut self) {
+        let was_behind = self.assignments.is_behind();
+        match self.assignments.commit() {
+            Ok(()) if was_behind => info!("what this cell was assigned is written down again"),
+            Ok(()) => {}
+            Err(error) if was_behind => debug!(%error, "the assignments are still not written"),
+            Err(error) => {
+                error!(%error, "what this cell was assigned cannot be written down: after a power cut it may be missing");
+            }
         }
     }
 
@@ -419,11 +442,14 @@ impl Driver {
                     self.rep.apply(now, Input::NotRun(guid, error.to_string()));
                 }
             }
-            Effect::Stop(guid) => {
-                if let Err(error) = self.executor.stop(guid.clone()) {
-                    debug!(container = %guid, %error, "nothing to stop");
+            Effect::Stop(guid) => match self.executor.stop(guid.clone()) {
+                Ok(()) => {}
+                Err(error @ CallError::Busy) => {
+                    warn!(container = %guid, %error, "cannot be stopped now");
+                    self.rep.apply(self.clock.now(), Input::NotStopped(guid));
                 }
-            }
+                Err(error) => debug!(container = %guid, %error, "nothing to stop"),
+            },
             Effect::Delete(guid) => self.delete(guid),
             Effect::Answer(message, answer) => {
                 if let Some(reply) = self.replies.remove(&message) {

@@ -113,6 +113,8 @@ pub enum Input {
     NotRun(ContainerGuid, String),
     /// The executor had no time to delete it.
     NotDeleted(ContainerGuid),
+    /// The executor had no time to stop it.
+    NotStopped(ContainerGuid),
     /// A coordinator can be asked: the first, another one, or the same in a new life.
     CoordinatorPresent,
     /// None can.
@@ -376,6 +378,7 @@ impl Rep {
             Input::Reserved(batch, refused) => self.reserved(now, batch, &refused),
             Input::NotRun(guid, reason) => self.not_run(guid, &reason),
             Input::NotDeleted(guid) => self.not_deleted(now, &guid),
+            Input::NotStopped(guid) => self.not_stopped(now, guid),
             Input::CoordinatorPresent => self.met(now),
             Input::CoordinatorMissing => self.lost(now),
             Input::Reported(of, outcome) if of == self.contact => self.reported(now, outcome),

@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use tracing::warn;
+use tracing::{error, warn};
 use volvox_protocol::id::InstanceGuid;
 
 use super::assignments::{Text, Write};
@@ -53,7 +53,10 @@ impl Assignments {
         let mut all = Assignments { folder: folder.to_owned(), file, text };
         if torn > 0 {
             warn!(path = %path.display(), torn, "the end of the assignments was torn");
-            all.commit()?;
+            // A disk that is full is what tears it, and no reason not to start: it is written anew later.
+            if let Err(error) = all.commit() {
+                error!(%error, "the assignments cannot be written anew");
+            }
         }
         let assigned = all.text.list();
         Ok((all, assigned))
@@ -67,6 +70,11 @@ impl Assignments {
     /// Notes that an instance is not ours any more.
     pub fn unassign(&mut self, instance: &InstanceGuid) {
         self.text.unassign(instance);
+    }
+
+    /// Whether the last write failed, so that the disk has less than was noted, or more.
+    pub fn is_behind(&self) -> bool {
+        self.text.is_behind()
     }
 
     /// Writes what was noted. When it returns, a power cut does not take it away.
@@ -166,6 +174,30 @@ mod tests {
         store.commit().unwrap();
         let again = fs::metadata(folder.path().join("assignments")).unwrap();
         assert_eq!(again.len(), file.len(), "what is known is not written again");
+    }
+
+    #[test]
+    fn a_torn_end_that_cannot_be_mended_yet_keeps_nobody_from_starting() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut store, _) = Assignments::open(folder.path()).unwrap();
+        store.assign(&assigned("a", 0, 1));
+        store.commit().unwrap();
+        let path = folder.path().join("assignments");
+        let mut torn = fs::read(&path).unwrap();
+        torn.extend_from_slice(&[9, 0, 0, 0, 1]);
+        fs::write(&path, &torn).unwrap();
+        // Stands for a full disk, which the root of a test does not meet so easily.
+        let partial = folder.path().join("assignments.partial");
+        fs::create_dir(&partial).unwrap();
+        let (mut store, all) = Assignments::open(folder.path()).unwrap();
+        assert_eq!(all.len(), 1);
+        assert!(store.is_behind());
+        store.assign(&assigned("b", 1, 1));
+        assert!(store.commit().is_err());
+        fs::remove_dir(&partial).unwrap();
+        store.commit().unwrap();
+        assert!(!store.is_behind());
+        assert_eq!(names(folder.path()), [("a".to_owned(), 1), ("b".to_owned(), 1)]);
     }
 
     #[test]

@@ -241,7 +241,9 @@ impl<K: Keeper> Writer<K> {
         mut done: Done<T>,
         outlet: &mut (impl Outlet + ?Sized),
     ) -> Vec<Answered<T>> {
-        match self.store.commit(&done.changes) {
+        let lost =
+            usize::from(mutated(Bug::LostChange) && (now.as_nanos() / 1_000).is_multiple_of(50));
+        match self.store.commit(&done.changes[lost.min(done.changes.len())..]) {
             Ok(()) => {
                 // Where nothing was written the disk was not asked.
                 if self.trouble.is_some() && done.changes.iter().any(Change::is_kept) {

@@ -21,7 +21,7 @@ const MOST_FAILURES: usize = 10;
 #[command(after_help = "Examples:\n  \
     sim --seed 4711                               one seed, with its story\n  \
     sim --seconds 600                             ten minutes, on all cores\n  \
-    sim --seed 7 --cells 5 --without loss,pause   less of it")]
+    sim --seed 7 --cells 5 --only loss,pause      less of it")]
 struct Args {
     /// One seed, told. Without it: many, from the first on.
     #[arg(long)]
@@ -41,12 +41,21 @@ struct Args {
     /// Threads; 0: one for each core.
     #[arg(long, default_value_t = 0)]
     jobs: usize,
+    /// The only kinds of trouble that there are, by name.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
     /// Kinds of trouble to leave out, by name.
     #[arg(long, value_delimiter = ',')]
     without: Vec<String>,
     /// How long there is trouble, in milliseconds; 0: as the seed says.
     #[arg(long, default_value_t = 0)]
     troubled_ms: u64,
+    /// The most processes at once; 0: as the seed says.
+    #[arg(long, default_value_t = 0)]
+    processes: usize,
+    /// The most instances of one; 0: as the seed says.
+    #[arg(long, default_value_t = 0)]
+    instances: usize,
     /// A deliberate bug to be found, by name. Only in builds with debug assertions.
     #[arg(long)]
     bug: Option<String>,
@@ -56,6 +65,15 @@ impl Args {
     fn plan(&self, seed: u64) -> Plan {
         let mut plan = Plan::new(seed, self.cells);
         plan.kinds.retain(|kind| !self.without.iter().any(|name| name == kind.name()));
+        if !self.only.is_empty() {
+            plan.kinds.retain(|kind| self.only.iter().any(|name| name == kind.name()));
+        }
+        if self.processes > 0 {
+            plan.processes = self.processes;
+        }
+        if self.instances > 0 {
+            plan.instances = self.instances;
+        }
         if self.troubled_ms > 0 {
             plan.troubled = Duration::from_millis(self.troubled_ms);
         }
@@ -69,7 +87,7 @@ impl Args {
 
     fn problem(&self) -> Option<String> {
         let unknown = |name: &&String| !Kind::ALL.iter().any(|kind| kind.name() == name.as_str());
-        if let Some(name) = self.without.iter().find(unknown) {
+        if let Some(name) = self.without.iter().chain(&self.only).find(unknown) {
             let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
             let names = names.join(", ");
             return Some(format!("no kind of trouble is called {name:?}; there are: {names}"));
@@ -118,16 +136,23 @@ fn tell(plan: &Plan, failure: Failure) {
     for line in run(&less.told()).story {
         println!("{line}");
     }
-    let kept: Vec<&str> = less.kinds.iter().map(|kind| kind.name()).collect();
-    println!(
-        "--- the least that fails alike: {} cells, {} ms, {} processes of up to {} instances, \
-         with {kept:?}",
-        less.cells,
-        less.troubled.as_millis(),
-        less.processes,
-        less.instances,
-    );
-    println!("--- again: make sim SEED={} CELLS={}", plan.seed, plan.cells);
+    println!("--- the least that fails alike: {}", again(&less));
+    println!("--- all of it: make sim SEED={} CELLS={}", plan.seed, plan.cells);
+}
+
+/// How to see this very run.
+fn again(plan: &Plan) -> String {
+    let kinds: Vec<&str> = plan.kinds.iter().map(|kind| kind.name()).collect();
+    format!(
+        "make sim SEED={} CELLS={} ARGS=\"--troubled-ms {} --processes {} --instances {} \
+         --only '{}'\"",
+        plan.seed,
+        plan.cells,
+        plan.troubled.as_millis(),
+        plan.processes,
+        plan.instances,
+        kinds.join(","),
+    )
 }
 
 fn many(args: &Args) -> ExitCode {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use volvox_protocol::container::{ContainerState, RunResult};
+use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::time::Timestamp;
 
 use super::{Depot, Effect, Held, Making, Settings, Turn};
@@ -156,6 +157,7 @@ impl Depot {
                 self.step(turn, guid, steps::Input::ProcessStarted(step));
             }
             match exit {
+                Some(_) if mutated(Bug::ForgetsExits) => {}
                 Some(exit) => self.step(turn, guid, steps::Input::ProcessExited { step, exit }),
                 // Whether it was about to be started cannot be known: it must not start twice.
                 None if is_alive && !running.contains(&step.0) => {

@@ -2,11 +2,17 @@
 //! is to stop says first that no more traffic may go there; one that was replaced elsewhere has just
 //! lost its record.
 
+use std::time::Duration;
+
 use volvox_protocol::container::ContainerState;
+use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::time::Timestamp;
 
 use super::{Effect, Look, Rep};
 use crate::executor::registry::ContainerGuid;
+
+/// How long the executor has until it is told again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// An instance that takes no more traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +48,8 @@ impl Rep {
         }
     }
 
+    /// Whether it serves on. When that is over, what it was drained for is asked for again: the first time
+    /// the executor may have been too busy to hear of it.
     fn begin_drain(&mut self, now: Timestamp, guid: &ContainerGuid, then: Then) -> bool {
         let container = self.entries.get(guid).and_then(|it| it.container.as_ref());
         let serves = container.is_some_and(|it| {
@@ -52,8 +60,16 @@ impl Rep {
             return false;
         }
         let until = Some(now + self.settings.drain);
-        self.draining.entry(guid.clone()).or_insert(Drain { until, then });
-        true
+        let drain = self.draining.entry(guid.clone()).or_insert(Drain { until, then });
+        drain.until.is_some() || mutated(Bug::StopsOnce)
+    }
+
+    /// The executor had no time to hear of it: again in a moment.
+    pub(super) fn not_stopped(&mut self, now: Timestamp, guid: ContainerGuid) {
+        let is_there = self.entries.get(&guid).is_some_and(|it| it.container.is_some());
+        if is_there && !mutated(Bug::StopsOnce) {
+            self.draining.insert(guid, Drain { until: Some(now + AGAIN), then: Then::Stop });
+        }
     }
 
     /// Ends what has been drained. It stays so until it is gone.

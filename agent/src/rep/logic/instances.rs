@@ -179,7 +179,9 @@ impl Rep {
         {
             // So that it does not come back after a power cut.
             entry.assigned = false;
-            self.effects.push(Effect::Unassign(instance.clone()));
+            if !mutated(Bug::StaysAssigned) {
+                self.effects.push(Effect::Unassign(instance.clone()));
+            }
         }
         let leaves = self.evacuation.is_some() && self.coordinator.is_some();
         if entry.container.is_some() && !leaves {

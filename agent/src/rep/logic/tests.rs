@@ -319,6 +319,9 @@ impl Stage {
                     self.rep.apply(now, Input::NotRun(guid, reason));
                 }
             }
+            Effect::Stop(guid) if self.machine.has_no_time => {
+                self.rep.apply(now, Input::NotStopped(guid));
+            }
             Effect::Stop(guid) => self.machine.stop(now, &guid),
             Effect::Delete(guid) => {
                 self.may_delete(&guid);

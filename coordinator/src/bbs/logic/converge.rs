@@ -250,7 +250,11 @@ impl Board {
             TaskState::Completed => {
                 // While nobody was here nobody was told: the time of the consumer begins anew.
                 let from = task.first_completed_at.max(self.opened_at);
-                let forget = from + settings.expire_completed_task_after;
+                let patience = match mutated(Bug::ForgetsTasks) {
+                    true => std::time::Duration::ZERO,
+                    false => settings.expire_completed_task_after,
+                };
+                let forget = from + patience;
                 if task.definition.completion_callback_url.is_empty() {
                     return Some((Attention::At(forget), Finding::ExpireCompletedTask));
                 }

@@ -166,7 +166,8 @@ fn room(deployment: &LrpDeployment, roll: &Roll) -> u32 {
         return 0;
     }
     let flying = u32::try_from(roll.in_flight.len()).unwrap_or(u32::MAX);
-    let room = deployment.policy().in_flight().saturating_sub(flying);
+    let more = u32::from(mutated(Bug::OneMoreInFlight));
+    let room = (deployment.policy().in_flight() + more).saturating_sub(flying);
     match canaries(deployment, roll) {
         // Only a rising update has canaries: the border is how many were taken up.
         Some(canaries) => room.min(canaries.saturating_sub(roll.border)),

@@ -102,6 +102,35 @@ fn what_serves_tells_routers_before_it_stops() {
 }
 
 #[test]
+fn an_executor_that_had_no_time_to_stop_it_is_told_again() {
+    let mut stage = Stage::connected();
+    stage.machine.ports = vec![Default::default()];
+    stage.board.desire(0);
+    stage.work(&[0]);
+    let guid = stage.only();
+    stage.machine.come_up(stage.now, &guid);
+    stage.settle();
+    let on = stage.rep.on(&InstanceGuid::new(guid.as_str()).unwrap());
+    let stop = CellOrder::StopInstance(key(0), on);
+    stage.machine.has_no_time = true;
+    stage.order(vec![stop.clone()]);
+    stage.wait(settings().drain * 2);
+    assert_eq!(stage.state(&guid), Some(ContainerState::Running), "nobody stopped it");
+    let stops = |stage: &Stage| {
+        let stops = stage.done.iter().filter(|it| matches!(it, Effect::Stop(_)));
+        stops.count()
+    };
+    let before = stops(&stage);
+    stage.order(vec![stop]);
+    stage.wait(settings().drain * 2);
+    assert!(stops(&stage) > before, "a second order is no less than the first");
+    stage.machine.has_no_time = false;
+    stage.wait(settings().pass_every);
+    assert_eq!(stage.state(&guid), None);
+    stage.knows_nothing();
+}
+
+#[test]
 fn an_order_to_stop_that_was_lost_is_found_in_the_record() {
     let (mut stage, guid) = Stage::running();
     stage.board.desired.clear();

@@ -35,6 +35,8 @@ pub(super) struct Machine {
     changed: BTreeMap<ContainerGuid, Option<ContainerView>>,
     pub(super) deletes: Deletes,
     pub(super) refuses_to_run: bool,
+    /// The executor has no time to stop anything.
+    pub(super) has_no_time: bool,
     /// How often each was run, by name.
     pub(super) runs: BTreeMap<ContainerGuid, usize>,
     /// The last part of the address that the next container gets.
@@ -50,6 +52,7 @@ impl Machine {
             changed: BTreeMap::new(),
             deletes: Deletes::AtOnce,
             refuses_to_run: false,
+            has_no_time: false,
             runs: BTreeMap::new(),
             address: 1,
             ports: Vec::new(),
