@@ -102,7 +102,7 @@ fn small_fleets_survive_all_trouble() {
 
 #[test]
 fn fleets_of_a_thousand_cells_survive_all_trouble() {
-    expect_all(&plans(0..2, 1_000));
+    expect_all(&plans(0..3, 1_000));
 }
 
 #[test]

@@ -433,7 +433,10 @@ impl World {
                     format!("board: {} was {}", on_board(after), before.state.name())
                 }
                 BoardEvent::InstanceRemoved(lrp) => format!("board: {} is removed", on_board(lrp)),
-                BoardEvent::Crashed(crash) => format!("board: {crash:?}"),
+                BoardEvent::Crashed(crash) => {
+                    let (key, why) = (&crash.key, &crash.crash_reason);
+                    format!("board: {}/{} crashed: {why}", key.process_guid, key.index)
+                }
                 _ => continue,
             };
             self.tell(|| line.chars().take(220).collect());

@@ -581,6 +581,9 @@ impl World {
                 }
                 containers.insert(view.container.guid.clone());
             }
+            if cell.machine.next_due().is_some_and(|at| at <= self.now()) {
+                return Some(format!("{id}: something has happened that nobody has heard of"));
+            }
             let on_machine: BTreeSet<ContainerGuid> = cell.machine.containers().cloned().collect();
             if on_machine != containers {
                 let extra: Vec<_> = on_machine.symmetric_difference(&containers).collect();

@@ -250,6 +250,8 @@ struct Entry {
     stop: bool,
     /// What is kept of it is on the disk.
     assigned: bool,
+    /// Its definition was asked for in this pass, to be kept.
+    fetched: bool,
     /// The board said that this cell shall run the task, and it has not been run.
     granted: bool,
     alone: alone::Alone,
@@ -267,6 +269,7 @@ impl Entry {
             not_before: Timestamp::ZERO,
             stop: false,
             assigned: false,
+            fetched: false,
             granted: false,
             alone: alone::Alone::default(),
         }
@@ -442,6 +445,7 @@ impl Rep {
         for guid in all {
             if let Some(entry) = self.entries.get_mut(&guid) {
                 entry.refusals = 0;
+                entry.fetched = false;
                 entry.not_before = Timestamp::ZERO;
             }
             self.judge(now, &guid, Look::Believed);

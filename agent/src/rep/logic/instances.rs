@@ -54,7 +54,12 @@ impl Rep {
         self.surprised(guid, likelihood, format!("{container:?} × {lrp:?}: {action:?}"));
         let on = self.on(&instance);
         match action {
-            LrpAction::Nothing => self.bring_up_to_date(guid, key, &instance, reported.as_deref()),
+            LrpAction::Nothing => {
+                if (container, lrp) == (ContainerView::Running, LrpView::Running(Whose::Ours)) {
+                    self.assign_again(guid, &key, &instance);
+                }
+                self.bring_up_to_date(guid, key, &instance, reported.as_deref());
+            }
             LrpAction::Delete => match container {
                 ContainerView::Starting | ContainerView::Running if look == Look::Believed => {
                     self.read(guid);
@@ -82,6 +87,24 @@ impl Rep {
             LrpAction::RemoveThenDelete | LrpAction::Remove => {
                 self.ask(guid, CellRequest::RemoveLrp(key, on));
             }
+        }
+    }
+
+    /// It runs, and it is not written down that it is to run here: the disk of the agent before us was
+    /// full. Its definition is asked for once in each regular pass, for the board may not have it.
+    fn assign_again(&mut self, guid: &ContainerGuid, key: &LrpKey, instance: &InstanceGuid) {
+        let Some(entry) = self.entries.get_mut(guid) else { return };
+        if entry.assigned || entry.stop {
+            return;
+        }
+        let of = definition_of(key);
+        if let Some(definition) = self.definitions.get(&of).cloned() {
+            entry.assigned = true;
+            let (key, instance) = (key.clone(), instance.clone());
+            self.effects.push(Effect::Assign(Assigned { key, instance, definition }));
+        } else if !entry.fetched && !self.unreadable.contains(&of) {
+            entry.fetched = true;
+            self.fetching.want(Fetch::Lrp(of));
         }
     }
 

@@ -88,8 +88,8 @@ impl Turn<'_> {
         running: Arc<Running>,
     ) -> Result<Reply, Rejection> {
         let at = self.index(key);
-        if at.suspect_of(&instance).is_some() {
-            return self.start_by_suspect(&at);
+        if let Some(suspect) = at.suspect_of(&instance) {
+            return self.start_by_suspect(&at, suspect, running);
         }
         let slot = at.ordinary.as_ref();
         if let Some(domain) = self.domain_of(key, slot).filter(|domain| *domain != key.domain) {

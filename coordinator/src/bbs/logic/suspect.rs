@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use volvox_protocol::actual_lrp::{ActualLrp, Presence};
+use volvox_protocol::actual_lrp::{ActualLrp, LrpState, Presence, Running};
 use volvox_protocol::cell::CellPresence;
 use volvox_protocol::event::Event;
 use volvox_protocol::id::CellId;
@@ -75,14 +75,25 @@ impl Turn<'_> {
     }
 
     /// The missing cell says that the suspect runs. That does not make the cell present: the
-    /// replacement goes on, and once it runs there is no way back.
-    pub(super) fn start_by_suspect(&mut self, at: &Index) -> Result<Reply, Rejection> {
-        match &at.ordinary {
-            Some(ordinary) if ordinary.lrp.state.is_running() => {
-                Err(Rejection::CannotStart(standing(Some(ordinary))))
-            }
-            Some(_) | None => Ok(Reply::Done),
+    /// replacement goes on, and once it runs there is no way back. Where and under which names it is
+    /// reached is taken from it: the cell says so once, and the suspect may become ordinary again.
+    pub(super) fn start_by_suspect(
+        &mut self,
+        at: &Index,
+        suspect: &Slot,
+        running: Arc<Running>,
+    ) -> Result<Reply, Rejection> {
+        if let Some(ordinary) = at.ordinary.as_ref().filter(|it| it.lrp.state.is_running()) {
+            return Err(Rejection::CannotStart(standing(Some(ordinary))));
         }
+        if let LrpState::Running(instance, known) = &suspect.lrp.state
+            && *known != running
+        {
+            let state = LrpState::Running(instance.clone(), running);
+            let lrp = self.change(suspect, self.next_version(&suspect.lrp, state));
+            self.emit(Event::GroupChanged(group_of(&suspect.lrp), group_of(&lrp)));
+        }
+        Ok(Reply::Done)
     }
 
     /// The missing cell says that the suspect crashed: the replacement stands for the index now.

@@ -131,6 +131,19 @@ fn an_executor_that_had_no_time_to_stop_it_is_told_again() {
 }
 
 #[test]
+fn what_runs_and_is_not_written_down_is_written_down_again() {
+    let (mut stage, guid) = Stage::running();
+    // The disk was full, and the agent that knew of it is gone.
+    stage.assigned.clear();
+    stage.restart();
+    assert!(stage.assigned.is_empty(), "there is nobody to ask for its definition");
+    stage.meet();
+    let written: Vec<&str> = stage.assigned.keys().map(|it| it.as_str()).collect();
+    assert_eq!(written, [guid.as_str()]);
+    assert_eq!(stage.state(&guid), Some(ContainerState::Running));
+}
+
+#[test]
 fn an_order_to_stop_that_was_lost_is_found_in_the_record() {
     let (mut stage, guid) = Stage::running();
     stage.board.desired.clear();

@@ -227,6 +227,19 @@ fn a_suspect_that_says_it_was_stopped_is_believed() {
 }
 
 #[test]
+fn where_a_suspect_is_reached_now_is_not_forgotten_when_its_cell_is_back() {
+    let mut stage = stage("RUNNING SUSPECT", "CLAIMED ORDINARY");
+    let moved = running_at("192.0.2.77");
+    let start = CellRequest::StartLrp(key(0), i1(), Arc::clone(&moved));
+    let outcome = stage.does(cell_says(start.clone()));
+    assert_eq!(events(&outcome), ["actual_lrp_instance_changed", "actual_lrp_changed"]);
+    assert!(stage.does(cell_says(start)).changes.is_empty(), "nothing new");
+    stage.does(present("cell-1"));
+    assert_eq!(stage.shown(), ["0 RUNNING ORDINARY i1"]);
+    assert_eq!(stage.ordinary().running(), Some(&moved));
+}
+
+#[test]
 fn a_suspect_that_claims_is_left_alone() {
     let mut stage = stage("RUNNING SUSPECT", "UNCLAIMED ORDINARY");
     assert!(stage.does(claim(0, &i1())).changes.is_empty());
