@@ -408,11 +408,7 @@ impl State {
                     let entries = self.ordered(entries);
                     let mut text = BytesMut::new();
                     for entry in entries {
-                        let wanted = self.stream.tells_of(&entry.event)
-                            && (self.cell.is_empty() || is_of_cell(&entry.event, &self.cell));
-                        if wanted {
-                            self.say(&entry, &mut text);
-                        }
+                        self.say(&entry, &mut text);
                     }
                     if !text.is_empty() {
                         self.heartbeat.reset();
@@ -444,7 +440,18 @@ impl State {
         entries
     }
 
+    /// Writes an event, if the reader wants it.
     fn say(&mut self, entry: &Entry, text: &mut BytesMut) {
+        let instead = match self.tongue {
+            Tongue::Ours => None,
+            Tongue::Diego { .. } => older::instead(self.stream, &entry.event),
+        };
+        let event = instead.as_ref().unwrap_or(&entry.event);
+        let is_wanted =
+            self.stream.tells_of(event) && (self.cell.is_empty() || is_of_cell(event, &self.cell));
+        if !is_wanted {
+            return;
+        }
         match &mut self.tongue {
             Tongue::Ours => {
                 let id = self.subscription.id_of(entry);
@@ -453,7 +460,11 @@ impl State {
             }
             Tongue::Diego { next } => {
                 text.extend_from_slice(format!("id: {next}\n").as_bytes());
-                text.extend_from_slice(&diego_frame(&self.hub, self.form, entry));
+                let frame = match &instead {
+                    Some(event) => older::diego_frame_instead(event, entry),
+                    None => diego_frame(&self.hub, self.form, entry),
+                };
+                text.extend_from_slice(&frame);
                 *next += 1;
             }
         }

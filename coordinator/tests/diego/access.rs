@@ -131,3 +131,25 @@ fn a_certificate_that_was_asked_for_is_good_and_only_admins_may_ask() {
     let refused = cell.refused("/v1/domains/upsert", &request);
     assert_eq!(refused.1, "this needs the role write, yours is cell");
 }
+
+#[test]
+fn a_connection_with_a_certificate_may_idle_for_longer_than_a_stranger_s() {
+    let stage = Stage::with(tempfile::tempdir().unwrap(), "api.limits.header_s = 1\n");
+    let mut client = stage.admin();
+    let ping: m::PingResponse = client.call("/v1/ping", &NOTHING);
+    assert!(ping.available);
+    // Who came later and says nothing is let go, and that is the clock of this test.
+    let mut stranger = std::net::TcpStream::connect(stage.address).unwrap();
+    assert_eq!(std::io::Read::read(&mut stranger, &mut [0]).unwrap(), 0);
+    let ping: m::PingResponse = client.call("/v1/ping", &NOTHING);
+    assert!(ping.available, "on the same connection");
+}
+
+#[test]
+fn a_connection_with_a_certificate_does_not_idle_for_ever() {
+    let lines = "api.limits.header_s = 1\napi.limits.idle_s = 1\n";
+    let stage = Stage::with(tempfile::tempdir().unwrap(), lines);
+    let mut client = stage.admin();
+    let _: m::PingResponse = client.call("/v1/ping", &NOTHING);
+    assert!(client.is_let_go());
+}

@@ -186,6 +186,15 @@ impl Client {
         line.trim_end_matches(['\r', '\n']).to_owned()
     }
 
+    /// Whether the other side ends the connection, with or without a word, before patience does.
+    pub(crate) fn is_let_go(&mut self) -> bool {
+        use std::io::ErrorKind::{TimedOut, WouldBlock};
+        match self.stream.fill_buf() {
+            Ok(more) => more.is_empty(),
+            Err(error) => !matches!(error.kind(), TimedOut | WouldBlock),
+        }
+    }
+
     /// A whole answer; the connection stays.
     pub(crate) fn answer(&mut self) -> Answer {
         let (status, headers) = self.head();
