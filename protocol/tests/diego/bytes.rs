@@ -31,9 +31,9 @@ fn a_filter_with_an_index_of_zero() {
     let read = ActualLrpsRequest::from_diego(&[0x12, 0x01, b'z', 0x20, 0x00]).unwrap();
     assert_eq!((read.cell_id.as_str(), read.index), ("z", Some(0)));
     assert_eq!(ActualLrpsRequest::from_diego(&[]).unwrap().index, None);
-    // -1 takes ten bytes on the wire.
+    // -1 takes ten bytes on the wire. It is a filter that nothing passes.
     let negative = [&[0x20][..], &[0xff; 9], &[0x01]].concat();
-    assert!(ActualLrpsRequest::from_diego(&negative).is_err());
+    assert_eq!(ActualLrpsRequest::from_diego(&negative).unwrap().index, Some(u32::MAX));
 }
 
 #[test]
@@ -278,9 +278,23 @@ fn a_container_is_kept_in_field_two() {
 fn answers_have_their_error_in_field_one() {
     assert_eq!(PingResponse { available: true }.into_diego(), [0x08, 0x01]);
     assert!(LifecycleResponse { error: None }.into_diego().is_empty());
-    let error = ApiError { kind: "ResourceExists".into(), message: "x".into(), details: vec![] };
+    let error = ApiError { kind: "InvalidRequest".into(), message: "x".into(), details: vec![] };
     let bytes = LifecycleResponse { error: Some(error) }.into_diego();
-    assert_eq!(bytes, [0x0a, 0x05, 0x08, 0x0c, 0x12, 0x01, b'x']);
+    assert_eq!(bytes, [0x0a, 0x05, 0x08, 0x04, 0x12, 0x01, b'x']);
+    // Some kinds have the BBS's own words, whatever ours were.
+    for (kind, number, words) in [
+        ("ResourceExists", 12, "the requested resource already exists"),
+        ("ResourceNotFound", 13, "the requested resource could not be found"),
+        ("ActualLRPCannotBeClaimed", 15, "cannot claim actual LRP"),
+        ("ActualLRPCannotBeStarted", 16, "cannot start actual LRP"),
+        ("ActualLRPCannotBeCrashed", 17, "cannot crash actual LRP"),
+        ("ActualLRPCannotBeFailed", 18, "cannot fail actual LRP"),
+        ("ActualLRPCannotBeRemoved", 19, "cannot remove actual LRP"),
+    ] {
+        let error = ApiError { kind: kind.into(), message: "x".into(), details: vec![] };
+        let told = write::error(&error);
+        assert_eq!((told.kind, told.message.as_str()), (number, words), "{kind}");
+    }
     // A kind of our own is unknown to the BBS: number zero, which is not written.
     let error = ApiError { kind: "Forbidden".into(), message: "x".into(), details: vec![] };
     let bytes = LifecycleResponse { error: Some(error) }.into_diego();
