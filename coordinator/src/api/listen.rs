@@ -201,7 +201,7 @@ impl House {
         mut peer: Peer,
         mut place: (Ticket, oneshot::Receiver<()>),
     ) {
-        let handshake = TlsAcceptor::from(Arc::clone(&tls.config)).accept(stream);
+        let handshake = TlsAcceptor::from(tls.for_next()).accept(stream);
         let handshake = tokio::time::timeout(self.api.limits.header_time, handshake);
         let stream = tokio::select! {
             done = handshake => match done {

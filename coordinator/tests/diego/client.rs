@@ -61,6 +61,14 @@ impl Stage {
     pub(crate) fn admin(&self) -> Client {
         self.client("ops", Role::Admin)
     }
+
+    /// The same with its handshake behind it.
+    pub(crate) fn admin_after_a_ping(&self) -> Client {
+        let mut client = self.admin();
+        let ping: m::PingResponse = client.call("/v1/ping", &NOTHING);
+        assert!(ping.available);
+        client
+    }
 }
 
 impl Drop for Stage {
@@ -152,6 +160,12 @@ impl Client {
         let tcp = TcpStream::connect(address).unwrap();
         tcp.set_read_timeout(Some(PATIENCE)).unwrap();
         Client { stream: BufReader::new(StreamOwned::new(tls, tcp)) }
+    }
+
+    /// The certificate that the coordinator showed on this connection.
+    pub(crate) fn shown_certificate(&self) -> Vec<u8> {
+        let shown = self.stream.get_ref().conn.peer_certificates().unwrap();
+        shown[0].to_vec()
     }
 
     /// Sends a request as it is told.
