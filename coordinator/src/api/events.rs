@@ -440,11 +440,26 @@ impl State {
         entries
     }
 
+    /// Whether a group is told as gone at whose index another instance serves by now: a suspect, or one of
+    /// the next definition. Readers who know indices only would drop that one.
+    fn stands_for_another(&self, event: &Event) -> bool {
+        let Event::GroupRemoved(LrpGroup { instance: Some(gone), .. }) = event else {
+            return false;
+        };
+        let records = self.api.bbs.view().snapshot();
+        let Some(process) = records.process(&gone.process_guid) else { return false };
+        let Some(definition) = process.definition_at(gone.index) else { return false };
+        let group = process.group(definition, gone.index);
+        let serves = group.resolve().filter(|lrp| lrp.state.is_running());
+        serves.is_some_and(|lrp| lrp.instance() != gone.instance())
+    }
+
     /// Writes an event, if the reader wants it.
     fn say(&mut self, entry: &Entry, text: &mut BytesMut) {
         let instead = match self.tongue {
             Tongue::Ours => None,
-            Tongue::Diego { .. } => older::instead(self.stream, &entry.event),
+            Tongue::Diego { .. } => older::instead(self.stream, &entry.event)
+                .filter(|event| !self.stands_for_another(event)),
         };
         let event = instead.as_ref().unwrap_or(&entry.event);
         let is_wanted =

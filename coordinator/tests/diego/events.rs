@@ -364,3 +364,61 @@ fn a_subscription_that_is_refused_is_not_answered_as_if_it_were_open() {
         assert_eq!(answer.header("content-type"), "", "{path}");
     }
 }
+
+#[test]
+fn an_older_instance_that_stops_is_no_end_of_the_group_of_a_newer_one() {
+    let stage = Stage::new();
+    let mut client = stage.admin();
+    desire(&mut client, "p", 1);
+    let key = m::ActualLrpKey { process_guid: "p".into(), index: 0, domain: "apps".into() };
+    let start = |client: &mut Client, guid: &str| {
+        let request = m::StartActualLrpRequest {
+            actual_lrp_key: Some(key.clone()),
+            actual_lrp_instance_key: Some(m::ActualLrpInstanceKey {
+                instance_guid: guid.into(),
+                cell_id: "c".into(),
+            }),
+            actual_lrp_net_info: Some(m::ActualLrpNetInfo {
+                address: "10.0.0.1".into(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        client.done("/v1/actual_lrps/start.r1", &request);
+    };
+    start(&mut client, "old");
+    let mut groups = subscribe(&stage, "POST /v1/events.r1", "");
+    let mut instances = subscribe(&stage, "POST /v1/events/lrp_instances.r1", "");
+    let update = serde_json::json!({"process_guid": "p", "update": {"lrp_definition": {
+        "definition_id": "v2", "rootfs": "preloaded:fs4",
+        "action": {"run": {"path": "/bin/true", "user": "vcap"}},
+    }}});
+    let json = "content-type: application/json\r\n";
+    client.send("POST /v1/desired_lrp/update", json, update.to_string().as_bytes());
+    assert_eq!(client.answer().status, 200);
+    start(&mut client, "new");
+    // On the stream of instances the older one is gone, as soon as it is told to stop.
+    loop {
+        let (_, name, data) = next(&mut instances);
+        if name == "actual_lrp_instance_removed" {
+            let told = m::ActualLrpInstanceRemovedEvent::decode(&data[..]).unwrap();
+            let of = told.actual_lrp.unwrap().actual_lrp_instance_key.unwrap();
+            if of.instance_guid == "old" {
+                break;
+            }
+        }
+    }
+    let note = m::DesiredLrpUpdate { annotation: Some("last".into()), ..Default::default() };
+    let note = m::UpdateDesiredLrpRequest { process_guid: "p".into(), update: Some(note) };
+    client.done("/v1/desired_lrp/update", &note);
+    loop {
+        let (_, name, data) = next(&mut groups);
+        assert_ne!(name, "actual_lrp_removed");
+        if name == "desired_lrp_changed" {
+            let told = m::DesiredLrpChangedEvent::decode(&data[..]).unwrap();
+            if told.after.unwrap().annotation == "last" {
+                break;
+            }
+        }
+    }
+}

@@ -253,7 +253,7 @@ proptest! {
         let told = m::CellPresence::decode(&bytes[..]).unwrap();
         prop_assert_eq!((told.rep_address, told.zone, told.rep_url), (address, zone, url));
         prop_assert_eq!((&told.placement_tags, &told.optional_placement_tags), (&tags, &tags));
-        prop_assert_eq!(&told.rootfs_providers[0].properties, &[property.clone()]);
+        prop_assert_eq!(&told.rootfs_providers[0].properties[0], &property);
         prop_assert_eq!(&told.annotations["k"], &property);
         // More than the BBS can count is the most that it can.
         let most = |given| i32::try_from(given).unwrap_or(i32::MAX);
