@@ -15,6 +15,8 @@ CELLS ?= 50
 FIRST ?= 0
 ARGS ?=
 SECONDS ?= 60
+# Google's own protobuf for a client in Python. Of one version: a new one is not to break a test of ours.
+PROTOBUF := 7.36.2
 
 .PHONY: help setup tools demo test check fmt clippy deny bench sim fuzz vm security schemathesis package tar vmtest reference
 
@@ -51,8 +53,18 @@ setup: ## Install what a Debian-like machine with Rust is missing
 
 # Without them some tests cannot run, and say so. Of prometheus only the program that reads rules is wanted,
 # not a service on this machine.
-tools: setup ## What some tests need beside that, from Debian's packages; root, and never fatal
-	@if [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then exit 0; fi
+tools: setup ## What some tests need beside that, from Debian's packages and PyPI; never fatal
+	@python=target/tools/python
+	if ! "$$python/bin/python" -c 'from google import protobuf; assert protobuf.__version__ == "$(PROTOBUF)"' 2>/dev/null; then
+		echo "tools: a Python with protobuf $(PROTOBUF) into $$python"
+		rm -rf "$$python"
+		mkdir -p target/tools
+		if ! python3 -m venv "$$python" || ! "$$python/bin/python" -m pip install --quiet --disable-pip-version-check "protobuf==$(PROTOBUF)"; then
+			rm -rf "$$python"
+			echo "tools: no such Python: no client in another language is tried"
+		fi
+	fi
+	if [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then exit 0; fi
 	missing=""
 	command -v mksquashfs >/dev/null || missing="$$missing squashfs-tools"
 	command -v mkfs.erofs >/dev/null || missing="$$missing erofs-utils"

@@ -21,6 +21,7 @@ use crate::api::access::{Access, TokenFile};
 use crate::api::audit::Audit;
 use crate::api::expelled;
 use crate::api::listen::{self, Listener};
+use crate::api::tls::Tls;
 use crate::api::{Api, Parts, tls};
 use crate::bbs::command::{Command, Effect};
 use crate::bbs::driver::{Bbs, CallError, Converge, Outlet, Traces};
@@ -96,7 +97,7 @@ pub async fn start(config: Config, join: Option<&str>) -> anyhow::Result<Coordin
         cells.mesh().revoke(revoked).await.context("tell the mesh who is expelled")?;
     }
 
-    let listeners = listeners(&config)?;
+    let (listeners, tls) = listeners(&config)?;
     let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Listener::address).collect();
     let api = Api::new(Parts {
         bbs: bbs.clone(),
@@ -108,6 +109,7 @@ pub async fn start(config: Config, join: Option<&str>) -> anyhow::Result<Coordin
         cells: Some(cells.clone()),
         authority,
         data_dir: config.data_dir.clone(),
+        tls,
     });
     api.set_ready();
     let serving = tokio::spawn(listen::serve(Arc::clone(&api), listeners, config.grace));
@@ -254,7 +256,8 @@ async fn membership(
     Ok(Some(Arc::new(Mutex::new(authority))))
 }
 
-fn listeners(config: &Config) -> anyhow::Result<Vec<Listener>> {
+/// Where the API listens, and what it shows who it is with, if anywhere.
+fn listeners(config: &Config) -> anyhow::Result<(Vec<Listener>, Option<Arc<Tls>>)> {
     let needs_tls = |address: &SocketAddr| config.tls_on_loopback || !address.ip().is_loopback();
     let tls = if config.listen.iter().any(needs_tls) {
         Some(tls::config(&config.data_dir, &config.certificate, config.client_ca.as_deref())?)
@@ -266,7 +269,7 @@ fn listeners(config: &Config) -> anyhow::Result<Vec<Listener>> {
         let tls = tls.clone().filter(|_| needs_tls(address));
         listeners.push(Listener::tcp(*address, tls)?);
     }
-    Ok(listeners)
+    Ok((listeners, tls))
 }
 
 /// As many descriptors as the system lets us have: each connection is one.

@@ -4,9 +4,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use volvox_protocol::api::{
-    ActualLrpInstanceRequest, ActualLrpsRequest, ClaimActualLrpRequest, CompleteTaskRequest,
-    CrashActualLrpRequest, DesireLrpRequest, DesireTaskRequest, EvacuateRunningActualLrpRequest,
-    RemoveActualLrpRequest, StartActualLrpRequest, UpdateDesiredLrpRequest, UpsertDomainRequest,
+    ActualLrpGroupsRequest, ActualLrpInstanceRequest, ActualLrpsByProcessGuidsRequest,
+    ActualLrpsRequest, ClaimActualLrpRequest, CompleteTaskRequest, CrashActualLrpRequest,
+    DesireLrpRequest, DesireTaskRequest, DesiredLrpsRequest, EvacuateRunningActualLrpRequest,
+    EventsRequest, FailActualLrpRequest, FailTaskRequest, NoRequest, ProcessGuidAndIndexRequest,
+    ProcessGuidRequest, RejectTaskRequest, RemoveActualLrpRequest, RetireActualLrpRequest,
+    StartActualLrpRequest, StartTaskRequest, TaskGuidRequest, TasksRequest,
+    UpdateDesiredLrpRequest, UpsertDomainRequest,
 };
 use volvox_protocol::diego::write::Writer;
 use volvox_protocol::diego::{Entry as _, Request, Unread, wording};
@@ -27,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(DesireLrpRequest { desired_lrp }) = read(bytes) {
         let mut again = Vec::new();
         let written = desired_lrp.clone();
-        Writer(&mut again).message(1, |out| written.put_diego(out.0));
+        Writer(&mut again).message(1, |out| (&written).put_diego(out.0));
         let again: DesireLrpRequest = read(&again).expect("our own message is read");
         let mut told = desired_lrp;
         told.definition.ports = told.definition.distinct_ports();
@@ -44,4 +48,18 @@ fuzz_target!(|bytes: &[u8]| {
     read::<CompleteTaskRequest>(bytes);
     read::<ActualLrpsRequest>(bytes);
     read::<UpsertDomainRequest>(bytes);
+    read::<ActualLrpsByProcessGuidsRequest>(bytes);
+    read::<ActualLrpGroupsRequest>(bytes);
+    read::<ProcessGuidRequest>(bytes);
+    read::<ProcessGuidAndIndexRequest>(bytes);
+    read::<RetireActualLrpRequest>(bytes);
+    read::<FailActualLrpRequest>(bytes);
+    read::<DesiredLrpsRequest>(bytes);
+    read::<StartTaskRequest>(bytes);
+    read::<FailTaskRequest>(bytes);
+    read::<RejectTaskRequest>(bytes);
+    read::<TasksRequest>(bytes);
+    read::<TaskGuidRequest>(bytes);
+    read::<EventsRequest>(bytes);
+    read::<NoRequest>(bytes);
 });

@@ -14,7 +14,7 @@ mod rules;
 mod tests;
 
 use crate::definition::{LrpDefinition, MetricTags, Routes, UpdateStrategy};
-use crate::desired_lrp::DesiredLrp;
+use crate::desired_lrp::{DesiredLrp, DesiredLrpSchedulingInfo, VolumePlacement};
 use crate::id::{DefinitionId, Domain, ProcessGuid};
 use crate::packed::Packed;
 use crate::record::record;
@@ -110,7 +110,12 @@ impl LrpDeployment {
     /// The definition that is to run. There always is one in a deployment that the board holds;
     /// one that was decoded from elsewhere may lie.
     pub fn active_definition(&self) -> Option<LrpDefinition> {
-        self.definitions.get(&self.active_definition_id).map(Definition::unpack)
+        self.active().map(Definition::unpack)
+    }
+
+    /// The same as it is kept.
+    pub fn active(&self) -> Option<&Definition> {
+        self.definitions.get(&self.active_definition_id)
     }
 
     /// The definition that an update comes from, while one is under way.
@@ -132,6 +137,47 @@ impl LrpDeployment {
             definition_id: Some(self.active_definition_id.clone()),
             previous_definition_id: self.previous_definition_id().cloned(),
             definition: self.active_definition().unwrap_or_default(),
+        }
+    }
+
+    /// What placing it needs to know, without unpacking the definition.
+    pub fn scheduling_info(&self) -> DesiredLrpSchedulingInfo {
+        let needs = self.active().map(|active| (**active.requirements()).clone());
+        let needs = needs.unwrap_or_default();
+        DesiredLrpSchedulingInfo {
+            process_guid: self.process_guid.clone(),
+            domain: self.domain.clone(),
+            log_guid: self.active().map_or("", Definition::log_guid).to_owned(),
+            annotation: self.annotation.to_string(),
+            instances: self.instances,
+            memory_mb: needs.memory_mb,
+            disk_mb: needs.disk_mb,
+            rootfs: needs.rootfs,
+            max_pids: needs.max_pids,
+            routes: self.routes.get(),
+            epoch: self.modification_tag.epoch,
+            index: self.modification_tag.index,
+            volume_placement: Some(VolumePlacement { driver_names: needs.volume_drivers }),
+            placement_tags: needs.placement_tags,
+        }
+    }
+
+    /// The LRP with only those fields filled that routing needs, without unpacking the definition:
+    /// everything else is empty.
+    pub fn routing_info(&self) -> DesiredLrp {
+        let log_guid = self.active().map_or("", Definition::log_guid).to_owned();
+        DesiredLrp {
+            process_guid: self.process_guid.clone(),
+            domain: self.domain.clone(),
+            instances: self.instances,
+            routes: self.routes.get(),
+            annotation: String::new(),
+            metric_tags: self.metric_tags.get(),
+            update_strategy: UpdateStrategy::default(),
+            modification_tag: self.modification_tag,
+            definition_id: None,
+            previous_definition_id: None,
+            definition: LrpDefinition { log_guid, ..LrpDefinition::default() },
         }
     }
 

@@ -28,6 +28,12 @@ impl<T: Serialize + DeserializeOwned> Packed<T> {
         postcard::from_bytes(&self.bytes).expect("packed by us, or tried when it was read")
     }
 
+    /// Reads the same bytes as something that borrows from them: for who wants to look, not to have. `V`
+    /// must have the binary form of `T`.
+    pub fn view<'a, V: Deserialize<'a>>(&'a self) -> V {
+        postcard::from_bytes(&self.bytes).expect("V has the form of T")
+    }
+
     /// The bytes themselves.
     pub fn bytes(&self) -> &Arc<[u8]> {
         &self.bytes

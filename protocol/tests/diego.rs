@@ -3,12 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+#[path = "diego/again.rs"]
+mod again;
 #[path = "diego/bytes.rs"]
 mod bytes;
 #[path = "diego/fields.rs"]
 mod fields;
 #[path = "diego/refused.rs"]
 mod refused;
+#[path = "diego/samples.rs"]
+mod samples;
 
 use std::sync::Arc;
 
@@ -19,11 +23,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use volvox_protocol::actual_lrp::{ActualLrp, LrpGroup};
 use volvox_protocol::api::DesireLrpRequest;
-use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpSchedulingInfo};
+use volvox_protocol::deployment::LrpDeployment;
+use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpSchedulingInfo, routing_info};
 use volvox_protocol::diego::read::{self, Request as _, decode};
-use volvox_protocol::diego::{Entry as _, message as m, write};
+use volvox_protocol::diego::{Entry, message as m, write};
+use volvox_protocol::tag::ModificationTag;
 use volvox_protocol::task::Task;
-use volvox_protocol::validate::{Checker, Validate};
+use volvox_protocol::validate::Checker;
 
 const LRP: &str = include_str!("samples/desired_lrp.json");
 const TASK: &str = include_str!("samples/task.json");
@@ -53,16 +59,31 @@ struct Twist {
 enum Deed {
     Say(String),
     Count(u32),
+    Long(i64),
     Flip,
     Empty,
     LeaveOut(Index),
     Twice(Index),
 }
 
+/// Whatever the messages can say again.
 fn twists() -> impl Strategy<Value = Vec<Twist>> {
+    twists_with(i32::MAX.unsigned_abs())
+}
+
+fn twists_with(most: u32) -> impl Strategy<Value = Vec<Twist>> {
+    // Times of our days, and what takes ten bytes.
+    let long = prop_oneof![
+        1_700_000_000_000_000_000..1_800_000_000_000_000_000_i64,
+        i64::MIN..0,
+        i64::from(i32::MIN)..0,
+        Just(i64::MAX),
+    ];
     let deed = prop_oneof![
         "\\PC{0,300}".prop_map(Deed::Say),
-        (0..=i32::MAX.unsigned_abs()).prop_map(Deed::Count),
+        (0..=most).prop_map(Deed::Count),
+        (most.saturating_sub(9)..=most).prop_map(Deed::Count),
+        long.prop_map(Deed::Long),
         Just(Deed::Flip),
         Just(Deed::Empty),
         any::<Index>().prop_map(Deed::LeaveOut),
@@ -106,6 +127,7 @@ fn apply(value: &mut Value, deed: &Deed) {
         (Value::String(text), Deed::Say(other)) => text.clone_from(other),
         (Value::String(text), Deed::Empty) => text.clear(),
         (value @ Value::Number(_), Deed::Count(other)) => *value = json!(other),
+        (value @ Value::Number(_), Deed::Long(other)) => *value = json!(other),
         (value @ Value::Number(_), Deed::Empty) => *value = json!(0),
         (Value::Bool(it), Deed::Flip) => *it = !*it,
         (Value::Array(some), Deed::LeaveOut(at)) if !some.is_empty() => {
@@ -140,11 +162,16 @@ fn as_told(mut lrp: DesiredLrp) -> DesiredLrp {
     lrp
 }
 
-fn desired_again(lrp: &DesiredLrp) -> Option<DesiredLrp> {
+/// The bytes that an entry of a list has.
+fn straight(entry: impl Entry) -> Vec<u8> {
     let mut bytes = Vec::new();
-    lrp.clone().put_diego(&mut bytes);
-    let mut at = Checker::default();
-    Some(read::desired_lrp(&mut at, decode("DesiredLrp", &bytes).ok()?))
+    entry.put_diego(&mut bytes);
+    bytes
+}
+
+fn desired_again(lrp: &DesiredLrp) -> Option<DesiredLrp> {
+    let message: m::DesiredLrp = decode("DesiredLrp", &straight(lrp)).ok()?;
+    Some(read::desired_lrp(&mut Checker::default(), message))
 }
 
 proptest! {
@@ -154,6 +181,30 @@ proptest! {
     fn a_desired_lrp_comes_back_as_it_was(twists in twists()) {
         if let Some(lrp) = like::<DesiredLrp>(LRP, &twists) {
             prop_assert_eq!(desired_again(&lrp), Some(as_told(lrp)));
+        }
+    }
+
+    #[test]
+    fn written_straight_the_bytes_are_those_of_the_message(twists in twists_with(u32::MAX)) {
+        if let Some(lrp) = like::<DesiredLrp>(LRP, &twists) {
+            let message = write::desired_lrp(lrp.clone());
+            prop_assert_eq!(straight(&lrp), message.encode_to_vec());
+            let tag = ModificationTag { index: 7, ..lrp.modification_tag };
+            let deployment = LrpDeployment::promote(lrp, tag);
+            let lrp = deployment.project();
+            let info = DesiredLrpSchedulingInfo::from(lrp.clone());
+            prop_assert_eq!(&deployment.scheduling_info(), &info);
+            let mut bytes = Vec::new();
+            write::Writer(&mut bytes).scheduling_info(&deployment);
+            prop_assert_eq!(&bytes, &write::scheduling_info(info).encode_to_vec());
+            let info = routing_info(lrp);
+            prop_assert_eq!(&deployment.routing_info(), &info);
+            bytes.clear();
+            write::Writer(&mut bytes).routing_info(&deployment);
+            prop_assert_eq!(&bytes, &write::desired_lrp(info).encode_to_vec());
+        }
+        if let Some(task) = like::<Task>(TASK, &twists) {
+            prop_assert_eq!(straight(&task), write::task(&task).encode_to_vec());
         }
     }
 
@@ -176,9 +227,8 @@ proptest! {
     #[test]
     fn a_task_comes_back_as_it_was(twists in twists()) {
         if let Some(task) = like::<Task>(TASK, &twists) {
-            let mut bytes = Vec::new();
-            (&task).put_diego(&mut bytes);
-            let read = read::task(&mut Checker::default(), decode("Task", &bytes).unwrap());
+            let message: m::Task = decode("Task", &straight(&task)).unwrap();
+            let read = read::task(&mut Checker::default(), message);
             prop_assert_eq!(read, task);
         }
     }
@@ -190,8 +240,7 @@ proptest! {
             value["state"] = ["RUNNING", "UNCLAIMED", "CLAIMED", "CRASHED"][state].into();
             let Ok(mut lrp) = serde_json::from_value::<ActualLrp>(value) else { return Ok(()) };
             lrp.definition_id = (&lrp.process_guid).into();
-            let mut bytes = Vec::new();
-            (&lrp).put_diego(&mut bytes);
+            let bytes = straight(&lrp);
             let message: m::ActualLrp = decode("ActualLrp", &bytes).unwrap();
             // Written straight, the bytes are those of the message.
             prop_assert_eq!(message.encode_to_vec(), bytes);
@@ -199,8 +248,7 @@ proptest! {
             prop_assert_eq!(&read, &lrp);
             let lrp = Arc::new(lrp);
             let group = LrpGroup { instance: Some(Arc::clone(&lrp)), evacuating: Some(lrp) };
-            let mut bytes = Vec::new();
-            (&group).put_diego(&mut bytes);
+            let bytes = straight(&group);
             let message: m::ActualLrpGroup = decode("ActualLrpGroup", &bytes).unwrap();
             prop_assert_eq!(write::group(&group), message.clone());
             prop_assert_eq!(read::group(&mut Checker::default(), message), group);
@@ -235,32 +283,4 @@ proptest! {
         bytes.truncate(cut.index(bytes.len()));
         let _ = DesireLrpRequest::from_diego(&bytes);
     }
-}
-
-#[test]
-fn the_samples_are_valid_and_have_every_field() {
-    let lrp: DesiredLrp = serde_json::from_str(LRP).unwrap();
-    let mut at = Checker::default();
-    lrp.check(&mut at);
-    let message = write::desired_lrp(lrp.clone());
-    let fields = m::declaration("DesiredLrp").unwrap().fields;
-    let mut written = std::collections::BTreeSet::new();
-    let bytes = message.encode_to_vec();
-    let mut rest = &bytes[..];
-    while !rest.is_empty() {
-        let (number, kind) = prost::encoding::decode_key(&mut rest).unwrap();
-        written.insert(number);
-        let context = prost::encoding::DecodeContext::default();
-        prost::encoding::skip_field(kind, number, &mut rest, context).unwrap();
-    }
-    let left: Vec<&str> = fields
-        .iter()
-        .filter(|field| !written.contains(&field.number))
-        .map(|field| field.name)
-        .collect();
-    assert_eq!(left, Vec::<&str>::new(), "not in the sample: nothing is said of them");
-    let info = DesiredLrpSchedulingInfo::from(lrp.clone());
-    let told = write::scheduling_info(info);
-    assert_eq!(told.desired_lrp_key.unwrap().process_guid, "app-1_a");
-    assert_eq!(told.routes.unwrap().routes.len(), 2);
 }

@@ -88,7 +88,8 @@ fn reading() -> Vec<Route> {
                     app_guids: Vec::new(),
                 };
                 let found = some_deployments(&api.bbs.view().snapshot(), &request, &[]);
-                deployments(call, "deployments", found, LrpDeployment::without_history)
+                // The BBS has no messages for these, and protobuf does not come here.
+                deployments(call, "deployments", found, LrpDeployment::without_history, |_, _| {})
             },
         ),
         route::read::<ProcessGuidRequest, LrpDeploymentResponse>(

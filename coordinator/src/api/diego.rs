@@ -7,6 +7,7 @@ use volvox_protocol::diego::Reply as _;
 
 use super::encoding::Encoding;
 use super::reply::{Body, Failure, full};
+use super::route::{Answer, Route};
 
 /// The routes of the BBS. All others are ours, and speak JSON.
 const SPOKEN: [&str; 50] = [
@@ -73,11 +74,21 @@ const KEEPING: [&str; 3] =
     ["EvacuateClaimedActualLRP", "EvacuateRunningActualLRP", "EvacuateRunningActualLRP_r0"];
 
 /// The answer that tells of a failure. That to a ping has no place for an error: it says that the board
-/// is not there.
-pub(crate) fn told(route: &str, failure: &Failure, encoding: Encoding) -> Response<Body> {
+/// is not there. A stream has none either, and 200 would mean that it is open.
+pub(crate) fn told(route: &Route, failure: &Failure, encoding: Encoding) -> Response<Body> {
     if encoding != Encoding::Protobuf {
         return failure.respond(encoding);
     }
+    if matches!(route.answer, Answer::Events) {
+        let mut response = failure.respond(encoding);
+        *response.body_mut() = full("");
+        if response.status().is_success() {
+            *response.status_mut() = failure.status;
+        }
+        response.headers_mut().remove(CONTENT_TYPE);
+        return response;
+    }
+    let route = route.name;
     if route == "Ping" {
         let mut response = Response::new(full(""));
         response.headers_mut().insert(CONTENT_TYPE, encoding.content_type());
@@ -122,7 +133,7 @@ mod tests {
             // In quotes, after a verb or alone.
             let tried = [format!("\"{path}\""), format!(" {path}\"")];
             let is_tried = |text: &&str| tried.iter().any(|tried| text.contains(tried.as_str()));
-            assert!(CLIENTS.iter().any(|text| is_tried(text)), "no client calls {path}");
+            assert!(CLIENTS.iter().any(is_tried), "no client calls {path}");
         }
     }
 }

@@ -109,10 +109,10 @@ impl From<Unread> for Failure {
     fn from(unread: Unread) -> Self {
         match unread {
             Unread::TooLarge(error) => error.into(),
-            // The BBS says no more than this of a body that it cannot read.
-            Unread::Undecodable => Failure::invalid("the request received is invalid"),
-            Unread::Misshapen(what) => {
-                Failure::invalid(format!("the request received is invalid: {what}"))
+            // The BBS says no more than this of a body that it cannot read, and clients may look for it.
+            Unread::Undecodable | Unread::Misshapen(_) => {
+                tracing::debug!(why = %unread, "a body could not be read");
+                Failure::invalid("the request received is invalid")
             }
             Unread::Invalid(invalid) => Failure::within("", invalid),
         }

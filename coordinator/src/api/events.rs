@@ -408,11 +408,7 @@ impl State {
                     let entries = self.ordered(entries);
                     let mut text = BytesMut::new();
                     for entry in entries {
-                        let wanted = self.stream.tells_of(&entry.event)
-                            && (self.cell.is_empty() || is_of_cell(&entry.event, &self.cell));
-                        if wanted {
-                            self.say(&entry, &mut text);
-                        }
+                        self.say(&entry, &mut text);
                     }
                     if !text.is_empty() {
                         self.heartbeat.reset();
@@ -444,7 +440,33 @@ impl State {
         entries
     }
 
+    /// Whether a group is told as gone at whose index another instance serves by now: a suspect, or one of
+    /// the next definition. Readers who know indices only would drop that one.
+    fn stands_for_another(&self, event: &Event) -> bool {
+        let Event::GroupRemoved(LrpGroup { instance: Some(gone), .. }) = event else {
+            return false;
+        };
+        let records = self.api.bbs.view().snapshot();
+        let Some(process) = records.process(&gone.process_guid) else { return false };
+        let Some(definition) = process.definition_at(gone.index) else { return false };
+        let group = process.group(definition, gone.index);
+        let serves = group.resolve().filter(|lrp| lrp.state.is_running());
+        serves.is_some_and(|lrp| lrp.instance() != gone.instance())
+    }
+
+    /// Writes an event, if the reader wants it.
     fn say(&mut self, entry: &Entry, text: &mut BytesMut) {
+        let instead = match self.tongue {
+            Tongue::Ours => None,
+            Tongue::Diego { .. } => older::instead(self.stream, &entry.event)
+                .filter(|event| !self.stands_for_another(event)),
+        };
+        let event = instead.as_ref().unwrap_or(&entry.event);
+        let is_wanted =
+            self.stream.tells_of(event) && (self.cell.is_empty() || is_of_cell(event, &self.cell));
+        if !is_wanted {
+            return;
+        }
         match &mut self.tongue {
             Tongue::Ours => {
                 let id = self.subscription.id_of(entry);
@@ -453,7 +475,11 @@ impl State {
             }
             Tongue::Diego { next } => {
                 text.extend_from_slice(format!("id: {next}\n").as_bytes());
-                text.extend_from_slice(&diego_frame(&self.hub, self.form, entry));
+                let frame = match &instead {
+                    Some(event) => older::diego_frame_instead(event, entry),
+                    None => diego_frame(&self.hub, self.form, entry),
+                };
+                text.extend_from_slice(&frame);
                 *next += 1;
             }
         }

@@ -201,7 +201,7 @@ impl House {
         mut peer: Peer,
         mut place: (Ticket, oneshot::Receiver<()>),
     ) {
-        let handshake = TlsAcceptor::from(Arc::clone(&tls.config)).accept(stream);
+        let handshake = TlsAcceptor::from(tls.for_next()).accept(stream);
         let handshake = tokio::time::timeout(self.api.limits.header_time, handshake);
         let stream = tokio::select! {
             done = handshake => match done {
@@ -241,9 +241,17 @@ impl House {
                 Ok::<_, std::convert::Infallible>(api.answer(&peer, request, welcome).await)
             }
         });
+        let limits = &self.api.limits;
+        // For hyper a head begins when the last answer has ended: this is also how long a connection may
+        // idle. An authority that we trust knows who shows a certificate, so it may take its time.
+        let head_time = if peer.certificate.is_empty() {
+            limits.header_time
+        } else {
+            limits.idle_time.max(limits.header_time)
+        };
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(self.api.limits.header_time)
+            .header_read_timeout(head_time)
             .max_headers(HEADERS)
             .max_buf_size(HEAD_BYTES)
             .serve_connection(TokioIo::new(stream), service)

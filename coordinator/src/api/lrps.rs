@@ -13,8 +13,9 @@ use volvox_protocol::api::{
 };
 use volvox_protocol::definition::MetricTagValue;
 use volvox_protocol::deployment::LrpDeployment;
-use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpSchedulingInfo, routing_info};
-use volvox_protocol::diego::Entry;
+use volvox_protocol::desired_lrp::DesiredLrp;
+use volvox_protocol::diego::Entry as _;
+use volvox_protocol::diego::write::Writer;
 use volvox_protocol::id::{CellId, ProcessGuid};
 use volvox_protocol::resolve;
 use volvox_protocol::schema::Schema;
@@ -126,8 +127,11 @@ fn desired() -> Vec<Route> {
             |api, call, request| {
                 let records = api.bbs.view().snapshot();
                 let found = some_deployments(&records, &request, &[]);
-                let show = |lrp: &LrpDeployment| DesiredLrpSchedulingInfo::from(lrp.project());
-                deployments(call, "desired_lrp_scheduling_infos", found, show)
+                let put = |lrp: &LrpDeployment, out: &mut Vec<u8>| {
+                    Writer(out).scheduling_info(lrp);
+                };
+                let show = LrpDeployment::scheduling_info;
+                deployments(call, "desired_lrp_scheduling_infos", found, show, put)
             },
         ),
         route::read::<ProcessGuidRequest, DesiredLrpSchedulingInfoResponse>(
@@ -136,7 +140,7 @@ fn desired() -> Vec<Route> {
             "What placing one LRP needs to know.",
             |api, request| {
                 let lrp = deployment(api, &request.process_guid)?;
-                let info = Some(DesiredLrpSchedulingInfo::from(lrp.project()));
+                let info = Some(lrp.scheduling_info());
                 Ok(DesiredLrpSchedulingInfoResponse { error: None, info })
             },
         ),
@@ -147,7 +151,8 @@ fn desired() -> Vec<Route> {
             |api, call, request| {
                 let records = api.bbs.view().snapshot();
                 let found = some_deployments(&records, &request, &[]);
-                deployments(call, "desired_lrps", found, |lrp| routing_info(lrp.project()))
+                let put = |lrp: &LrpDeployment, out: &mut Vec<u8>| Writer(out).routing_info(lrp);
+                deployments(call, "desired_lrps", found, LrpDeployment::routing_info, put)
             },
         ),
         route::change::<DesireLrpRequest, LifecycleResponse, _>(
@@ -301,12 +306,14 @@ pub(super) fn some_deployments(
     found.filter(wanted).cloned().collect()
 }
 
-/// A list of what some deployments look like.
-pub(super) fn deployments<T: serde::Serialize + Schema + Entry>(
+/// A list of what some deployments look like: `show` makes what JSON is written of, `put` writes the same as
+/// a message, straight from the record if it can.
+pub(super) fn deployments<T: serde::Serialize + Schema>(
     call: &Call,
     key: &'static str,
     found: Vec<Arc<LrpDeployment>>,
     show: impl Fn(&LrpDeployment) -> T + Send + 'static,
+    put: impl Fn(&LrpDeployment, &mut Vec<u8>) + Send + 'static,
 ) -> Result<Response<Body>, Failure> {
     let fields = fields::<T>(call)?;
     let mut tag = Tag::default();
@@ -315,9 +322,15 @@ pub(super) fn deployments<T: serde::Serialize + Schema + Entry>(
         tag.add(lrp.modification_tag);
     }
     let encoding = call.encoding;
-    let write: list::Write<Arc<LrpDeployment>> = match fields {
-        None => Box::new(move |lrp, text| encoding.append(text, show(lrp))),
-        Some(fields) => Box::new(move |lrp, text| append_json(text, &Only(&show(lrp), &fields))),
+    let write: list::Write<Arc<LrpDeployment>> = match (encoding, fields) {
+        (Encoding::Protobuf, _) => Box::new(move |lrp, text| {
+            put(lrp, text);
+            Ok(())
+        }),
+        (Encoding::Json, None) => Box::new(move |lrp, text| append_json(text, &show(lrp))),
+        (Encoding::Json, Some(fields)) => {
+            Box::new(move |lrp, text| append_json(text, &Only(&show(lrp), &fields)))
+        }
     };
     list::respond(&call.headers, encoding, key, found, &tag, write)
 }
@@ -337,7 +350,9 @@ fn whole_list(path: &'static str, name: &'static str, form: fn(DesiredLrp) -> De
         move |api, call, request| {
             let records = api.bbs.view().snapshot();
             let found = some_deployments(&records, &request, &request.app_guids);
-            deployments(call, "desired_lrps", found, move |lrp| form(completed(lrp.project())))
+            let show = move |lrp: &LrpDeployment| form(completed(lrp.project()));
+            let put = move |lrp: &LrpDeployment, out: &mut Vec<u8>| (&show(lrp)).put_diego(out);
+            deployments(call, "desired_lrps", found, show, put)
         },
     )
 }

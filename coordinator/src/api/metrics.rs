@@ -167,6 +167,10 @@ fn board(registry: &mut Registry, api: &Api) {
 
 fn events(registry: &mut Registry, api: &Api) {
     let (waiting, turned_out) = api.lobby.count();
+    let until = api.tls.as_ref().map_or(0, |tls| tls.shown_until());
+    let help = "When the API's certificate ends; 0: it has none";
+    let name = "http_certificate_expiry_timestamp_seconds";
+    gauge(registry, name, help, i64::try_from(until).unwrap_or(i64::MAX));
     let seated = api.limits.connections.saturating_sub(api.seats.available_permits());
     gauge(registry, "http_connections", "Connections of known callers", whole(seated));
     gauge(registry, "http_strangers", "Connections of unknown callers", whole(waiting));

@@ -14,8 +14,12 @@ pub struct Limits {
     pub connections: usize,
     /// Connections that have not: the oldest of the address with the most goes when there are more.
     pub strangers: usize,
-    /// How long a request's head, or a TLS handshake, may take; also how long a connection may idle.
+    /// How long a request's head, or a TLS handshake, may take; also how long a connection may idle that
+    /// showed no certificate.
     pub header_time: Duration,
+    /// How long a connection may idle that showed one. Longer than Go's clients keep theirs (90 s): who
+    /// closes first while the other begins a call makes that call fail.
+    pub idle_time: Duration,
     /// How long a body may take.
     pub body_time: Duration,
     /// How long a write may not get on.
@@ -38,6 +42,7 @@ impl Default for Limits {
             connections: 8_192,
             strangers: 1_024,
             header_time: Duration::from_secs(30),
+            idle_time: Duration::from_secs(120),
             body_time: Duration::from_secs(30),
             stall_time: Duration::from_secs(30),
             call_time: Duration::from_secs(60),

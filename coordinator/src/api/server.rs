@@ -64,7 +64,7 @@ impl Api {
         let known = caller.is_some();
         let (status, mut response) = match outcome {
             Ok(response) => (response.status(), response),
-            Err(failure) => (failure.status, diego::told(route.name, &failure, encoding)),
+            Err(failure) => (failure.status, diego::told(route, &failure, encoding)),
         };
         if !known && route.role.is_some() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

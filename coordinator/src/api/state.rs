@@ -17,6 +17,7 @@ use super::metrics::Metrics;
 use super::quota::{Limits, Quota};
 use super::route::Route;
 use super::routes;
+use super::tls::Tls;
 use crate::bbs::driver::Bbs;
 use crate::bbs::hub::Hub;
 use crate::callback::driver::Callbacks;
@@ -42,6 +43,8 @@ pub struct Parts {
     pub authority: Option<Arc<Mutex<Authority>>>,
     /// The data folder: the authority of client certificates is in it.
     pub data_dir: PathBuf,
+    /// What the API shows who it is with; none: it does not, nowhere.
+    pub tls: Option<Arc<Tls>>,
 }
 
 /// The API: what every handler may use.
@@ -55,6 +58,7 @@ pub struct Api {
     pub(crate) cells: Option<Cells>,
     pub(crate) authority: Option<Arc<Mutex<Authority>>>,
     pub(crate) data_dir: PathBuf,
+    pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) quota: Quota,
     pub(crate) metrics: Metrics,
     pub(crate) routes: BTreeMap<&'static str, Route>,
@@ -85,6 +89,7 @@ impl Api {
             cells: parts.cells,
             authority: parts.authority,
             data_dir: parts.data_dir,
+            tls: parts.tls,
             quota: Quota::new(limits.requests_per_second),
             metrics: Metrics::new(routes.values().map(|route| route.name)),
             routes,

@@ -6,6 +6,7 @@
 
 mod issue;
 mod key;
+mod shown;
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -16,9 +17,9 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
 };
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::UnixTime;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
@@ -28,6 +29,7 @@ use x509_parser::prelude::FromDer as _;
 
 pub use issue::{IssueError, Issued, Order, Signed, Terms, Written, issue, issue_for};
 pub use key::KeyError;
+use shown::Shown;
 
 /// The folder of what we make ourselves, in the data folder.
 pub const FOLDER: &str = "api";
@@ -79,11 +81,23 @@ pub enum TlsError {
 /// What is needed to answer, and to know whom our own certificates were given to.
 #[derive(Debug)]
 pub struct Tls {
-    pub(super) config: Arc<ServerConfig>,
+    config: Arc<ServerConfig>,
     own: Arc<dyn ClientCertVerifier>,
+    shown: Arc<Shown>,
 }
 
 impl Tls {
+    /// What the next connection is answered with.
+    pub(super) fn for_next(&self) -> Arc<ServerConfig> {
+        self.shown.look_again();
+        Arc::clone(&self.config)
+    }
+
+    /// When the certificate that is shown ends, in seconds since 1970.
+    pub(super) fn shown_until(&self) -> u64 {
+        self.shown.until()
+    }
+
     /// Whom we gave this certificate to. TLS has accepted it, but perhaps as another authority's.
     pub(super) fn issued(&self, shown: &[CertificateDer<'_>]) -> Option<Issued> {
         let (first, others) = shown.split_first()?;
@@ -124,11 +138,10 @@ pub fn config(
     let all: Vec<&Path> = client_ca.into_iter().chain([ours.as_path()]).collect();
     let builder = builder.with_client_cert_verifier(verifier(&all)?);
     let own = verifier(&[&ours])?;
-    let private = PrivateKeyDer::from_pem_slice(&read(&key)?)
-        .map_err(|error| TlsError::Content { path: key, what: error.to_string() })?;
-    let mut config = builder.with_single_cert(certificates(&chain)?, private)?;
+    let shown = Arc::new(Shown::open(chain, key, provider)?);
+    let mut config = builder.with_cert_resolver(Arc::<Shown>::clone(&shown));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(Tls { config: Arc::new(config), own }))
+    Ok(Arc::new(Tls { config: Arc::new(config), own, shown }))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {

@@ -131,3 +131,50 @@ fn a_certificate_that_was_asked_for_is_good_and_only_admins_may_ask() {
     let refused = cell.refused("/v1/domains/upsert", &request);
     assert_eq!(refused.1, "this needs the role write, yours is cell");
 }
+
+#[test]
+fn a_connection_with_a_certificate_may_idle_for_longer_than_a_stranger_s() {
+    let stage = Stage::with(tempfile::tempdir().unwrap(), "api.limits.header_s = 1\n");
+    let mut client = stage.admin();
+    let ping: m::PingResponse = client.call("/v1/ping", &NOTHING);
+    assert!(ping.available);
+    // Who came later and says nothing is let go, and that is the clock of this test.
+    let mut stranger = std::net::TcpStream::connect(stage.address).unwrap();
+    assert_eq!(std::io::Read::read(&mut stranger, &mut [0]).unwrap(), 0);
+    let ping: m::PingResponse = client.call("/v1/ping", &NOTHING);
+    assert!(ping.available, "on the same connection");
+}
+
+#[test]
+fn a_connection_with_a_certificate_does_not_idle_for_ever() {
+    let lines = "api.limits.header_s = 1\napi.limits.idle_s = 1\n";
+    let stage = Stage::with(tempfile::tempdir().unwrap(), lines);
+    let mut client = stage.admin();
+    let _: m::PingResponse = client.call("/v1/ping", &NOTHING);
+    assert!(client.is_let_go());
+}
+
+#[test]
+fn a_new_server_certificate_is_shown_without_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().to_owned();
+    let hosts = ["localhost", "127.0.0.1"];
+    let serve = || order(&data, "server", Role::Read, data.join("server"), None, &hosts);
+    let served = serve();
+    let lines =
+        format!("api.tls.certificate = {:?}\napi.tls.key = {:?}\n", served.cert, served.key);
+    let stage = Stage::with(folder, &lines);
+    let mut before = stage.admin();
+    let _: m::PingResponse = before.call("/v1/ping", &NOTHING);
+    let first = before.shown_certificate();
+    assert_eq!(stage.admin_after_a_ping().shown_certificate(), first);
+    serve();
+    let after = stage.admin_after_a_ping();
+    assert_ne!(after.shown_certificate(), first);
+    // The connection that was there goes on, and the metric knows when the new one ends.
+    before.send("GET /metrics", "", b"");
+    let text = String::from_utf8(before.answer().body).unwrap();
+    let name = "volvox_http_certificate_expiry_timestamp_seconds ";
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    assert!(line.parse::<u64>().unwrap() > 1_700_000_000, "{line}");
+}

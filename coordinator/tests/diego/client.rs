@@ -61,6 +61,14 @@ impl Stage {
     pub(crate) fn admin(&self) -> Client {
         self.client("ops", Role::Admin)
     }
+
+    /// The same with its handshake behind it.
+    pub(crate) fn admin_after_a_ping(&self) -> Client {
+        let mut client = self.admin();
+        let ping: m::PingResponse = client.call("/v1/ping", &NOTHING);
+        assert!(ping.available);
+        client
+    }
 }
 
 impl Drop for Stage {
@@ -154,6 +162,12 @@ impl Client {
         Client { stream: BufReader::new(StreamOwned::new(tls, tcp)) }
     }
 
+    /// The certificate that the coordinator showed on this connection.
+    pub(crate) fn shown_certificate(&self) -> Vec<u8> {
+        let shown = self.stream.get_ref().conn.peer_certificates().unwrap();
+        shown[0].to_vec()
+    }
+
     /// Sends a request as it is told.
     pub(crate) fn send(&mut self, line: &str, headers: &str, body: &[u8]) {
         let length = body.len();
@@ -184,6 +198,15 @@ impl Client {
         let mut line = String::new();
         self.stream.read_line(&mut line).unwrap();
         line.trim_end_matches(['\r', '\n']).to_owned()
+    }
+
+    /// Whether the other side ends the connection, with or without a word, before patience does.
+    pub(crate) fn is_let_go(&mut self) -> bool {
+        use std::io::ErrorKind::{TimedOut, WouldBlock};
+        match self.stream.fill_buf() {
+            Ok(more) => more.is_empty(),
+            Err(error) => !matches!(error.kind(), TimedOut | WouldBlock),
+        }
     }
 
     /// A whole answer; the connection stays.

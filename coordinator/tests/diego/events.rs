@@ -1,9 +1,11 @@
 //! Streams of events, as Diego's clients read them.
 
 use prost::Message;
+use volvox_coordinator::api::access::Role;
+use volvox_coordinator::api::tls::Written;
 use volvox_protocol::diego::message as m;
 
-use crate::client::{Client, Stage, desire, task};
+use crate::client::{ANY, Client, Stage, desire, task};
 
 /// Undoes base64.
 fn letters(text: &str) -> Vec<u8> {
@@ -265,4 +267,158 @@ fn a_stream_ends_cleanly_when_the_coordinator_stops() {
     let mut reader = subscribe(&stage, "POST /v1/events/lrp_instances.r1", "");
     drop(stage);
     assert_eq!(reader.line(), "0", "the last chunk, and no event before it");
+}
+
+#[test]
+fn an_instance_that_is_told_to_stop_is_gone_for_diego_and_marked_for_us() {
+    let stage = Stage::new();
+    let mut client = stage.admin();
+    desire(&mut client, "p", 2);
+    let instance = m::ActualLrpInstanceKey { instance_guid: "i".into(), cell_id: "c".into() };
+    let claim = m::ClaimActualLrpRequest {
+        process_guid: "p".into(),
+        index: 1,
+        actual_lrp_instance_key: Some(instance.clone()),
+    };
+    client.done("/v1/actual_lrps/claim", &claim);
+    let mut instances = subscribe(&stage, "POST /v1/events/lrp_instances.r1", "c");
+    let mut groups = subscribe(&stage, "POST /v1/events.r1", "c");
+    let mut ours = stage.admin();
+    ours.send("GET /v1/events/lrp_instances.r1?cell_id=c", "accept: application/json\r\n", b"");
+    assert_eq!(ours.head().0, 200);
+    let update = m::DesiredLrpUpdate { instances: Some(1), ..Default::default() };
+    let update = m::UpdateDesiredLrpRequest { process_guid: "p".into(), update: Some(update) };
+    client.done("/v1/desired_lrp/update", &update);
+    for reader in [&mut instances, &mut groups] {
+        assert_eq!(next(reader).1, "desired_lrp_changed");
+    }
+    let (_, name, data) = next(&mut instances);
+    assert_eq!(name, "actual_lrp_instance_removed", "as soon as the stop is asked");
+    let told = m::ActualLrpInstanceRemovedEvent::decode(&data[..]).unwrap();
+    let gone = told.actual_lrp.unwrap();
+    assert_eq!((gone.state.as_str(), told.trace_id.as_str()), ("CLAIMED", "trace-1"));
+    assert_eq!(gone.actual_lrp_instance_key, Some(instance.clone()));
+    let (_, name, data) = next(&mut groups);
+    assert_eq!(name, "actual_lrp_removed");
+    let group = m::ActualLrpRemovedEvent::decode(&data[..]).unwrap().actual_lrp_group.unwrap();
+    assert_eq!(group.instance.unwrap().actual_lrp_instance_key, Some(instance.clone()));
+    // Ours say what happened: the record is there, and its instance is to stop.
+    let data = loop {
+        let line = ours.line();
+        match line.strip_prefix("data: ") {
+            Some(data) if data.contains("\"stopping\"") => break data.to_owned(),
+            _ => assert!(!line.contains("removed"), "{line}"),
+        }
+    };
+    let changed: serde_json::Value = serde_json::from_str(&data).unwrap();
+    assert_eq!(changed["after"]["stopping"], true, "{data}");
+    // When the record goes Diego's clients hear it again, as of a BBS.
+    let remove = m::RemoveActualLrpRequest {
+        process_guid: "p".into(),
+        index: 1,
+        actual_lrp_instance_key: Some(instance),
+    };
+    client.done("/v1/actual_lrps/remove", &remove);
+    assert_eq!(next(&mut instances).1, "actual_lrp_instance_removed");
+    assert_eq!(next(&mut groups).1, "actual_lrp_removed");
+}
+
+#[test]
+fn a_record_that_follows_a_removed_one_is_told_after_it() {
+    let stage = Stage::new();
+    let mut client = stage.admin();
+    desire(&mut client, "p", 1);
+    let instance = m::ActualLrpInstanceKey { instance_guid: "i".into(), cell_id: "c".into() };
+    let claim = m::ClaimActualLrpRequest {
+        process_guid: "p".into(),
+        index: 0,
+        actual_lrp_instance_key: Some(instance.clone()),
+    };
+    client.done("/v1/actual_lrps/claim", &claim);
+    let mut reader = subscribe(&stage, "POST /v1/events/lrp_instances.r1", "");
+    let remove = m::RemoveActualLrpRequest {
+        process_guid: "p".into(),
+        index: 0,
+        actual_lrp_instance_key: Some(instance),
+    };
+    client.done("/v1/actual_lrps/remove", &remove);
+    let names = [next(&mut reader).1, next(&mut reader).1];
+    assert_eq!(names, ["actual_lrp_instance_removed", "actual_lrp_instance_created"]);
+}
+
+#[test]
+fn a_subscription_that_is_refused_is_not_answered_as_if_it_were_open() {
+    // A certificate of another authority, whose name has no role here.
+    let elsewhere = Stage::new();
+    let foreign = elsewhere.certificate("guest", Role::Admin);
+    let folder = tempfile::tempdir().unwrap();
+    let lines = format!("api.tls.client_ca = \"{}\"\n", foreign.ca.display());
+    let stage = Stage::with(folder, &lines);
+    let ca = stage.certificate("own", Role::Read).ca;
+    for path in ["events.r1", "events/lrp_instances.r1", "events/tasks.r1", "events"] {
+        let shown = Written { ca: ca.clone(), ..foreign.clone() };
+        let mut client = Client::connect(stage.address, &shown, ANY);
+        client.send(&format!("POST /v1/{path}"), "", b"");
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.body.len()), (401, 0), "{path}");
+        assert_eq!(answer.header("content-type"), "", "{path}");
+    }
+}
+
+#[test]
+fn an_older_instance_that_stops_is_no_end_of_the_group_of_a_newer_one() {
+    let stage = Stage::new();
+    let mut client = stage.admin();
+    desire(&mut client, "p", 1);
+    let key = m::ActualLrpKey { process_guid: "p".into(), index: 0, domain: "apps".into() };
+    let start = |client: &mut Client, guid: &str| {
+        let request = m::StartActualLrpRequest {
+            actual_lrp_key: Some(key.clone()),
+            actual_lrp_instance_key: Some(m::ActualLrpInstanceKey {
+                instance_guid: guid.into(),
+                cell_id: "c".into(),
+            }),
+            actual_lrp_net_info: Some(m::ActualLrpNetInfo {
+                address: "10.0.0.1".into(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        client.done("/v1/actual_lrps/start.r1", &request);
+    };
+    start(&mut client, "old");
+    let mut groups = subscribe(&stage, "POST /v1/events.r1", "");
+    let mut instances = subscribe(&stage, "POST /v1/events/lrp_instances.r1", "");
+    let update = serde_json::json!({"process_guid": "p", "update": {"lrp_definition": {
+        "definition_id": "v2", "rootfs": "preloaded:fs4",
+        "action": {"run": {"path": "/bin/true", "user": "vcap"}},
+    }}});
+    let json = "content-type: application/json\r\n";
+    client.send("POST /v1/desired_lrp/update", json, update.to_string().as_bytes());
+    assert_eq!(client.answer().status, 200);
+    start(&mut client, "new");
+    // On the stream of instances the older one is gone, as soon as it is told to stop.
+    loop {
+        let (_, name, data) = next(&mut instances);
+        if name == "actual_lrp_instance_removed" {
+            let told = m::ActualLrpInstanceRemovedEvent::decode(&data[..]).unwrap();
+            let of = told.actual_lrp.unwrap().actual_lrp_instance_key.unwrap();
+            if of.instance_guid == "old" {
+                break;
+            }
+        }
+    }
+    let note = m::DesiredLrpUpdate { annotation: Some("last".into()), ..Default::default() };
+    let note = m::UpdateDesiredLrpRequest { process_guid: "p".into(), update: Some(note) };
+    client.done("/v1/desired_lrp/update", &note);
+    loop {
+        let (_, name, data) = next(&mut groups);
+        assert_ne!(name, "actual_lrp_removed");
+        if name == "desired_lrp_changed" {
+            let told = m::DesiredLrpChangedEvent::decode(&data[..]).unwrap();
+            if told.after.unwrap().annotation == "last" {
+                break;
+            }
+        }
+    }
 }

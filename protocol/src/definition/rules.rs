@@ -375,6 +375,19 @@ pub(crate) fn metric_tags(at: &mut Checker, tags: &MetricTags, metrics_guid: &st
     });
 }
 
+/// Who tags the metrics of an LRP and names their guid says whose they are in the tags too: readers look
+/// there. One without any tags has none to contradict.
+pub(crate) fn source_is_named(at: &mut Checker, tags: &MetricTags, metrics_guid: &str) {
+    let named = tags.is_empty() || metrics_guid.is_empty() || tags.contains_key("source_id");
+    at.field("metric_tags", |at| {
+        at.field("source_id", |at| {
+            at.require(named, || {
+                format!("must be given, equal to metrics_guid {}", quote(metrics_guid))
+            });
+        });
+    });
+}
+
 fn too_long_key(key: &str) -> String {
     format!("has a key of {} bytes, the limit is {TEXT_BYTES}", key.len())
 }

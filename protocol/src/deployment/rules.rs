@@ -1,6 +1,6 @@
 //! The rules of what consumers send about deployments. Identifiers were checked when they were made.
 
-use crate::definition::rules::{annotation, metric_tags, routes, within};
+use crate::definition::rules::{annotation, metric_tags, routes, source_is_named, within};
 use crate::limits::{FILTER_GUIDS, IN_FLIGHT, INSTANCES, SPAN_MS};
 use crate::validate::{Checker, Validate};
 
@@ -31,6 +31,7 @@ impl Validate for LrpDeploymentDefinition {
         routes(at, &self.routes);
         annotation(at, &self.annotation);
         metric_tags(at, &self.metric_tags, &self.definition.metrics_guid);
+        source_is_named(at, &self.metric_tags, &self.definition.metrics_guid);
         rollout(at, self.rollout.as_ref());
         at.field("definition", |at| self.definition.check(at));
     }

@@ -1,7 +1,9 @@
 //! The rules of desired LRPs and of their changes. The identifiers were checked when they were
 //! made.
 
-use crate::definition::rules::{annotation, image_login, metric_tags, routes, within};
+use crate::definition::rules::{
+    annotation, image_login, metric_tags, routes, source_is_named, within,
+};
 use crate::limits::INSTANCES;
 use crate::validate::{Checker, Validate};
 
@@ -13,6 +15,7 @@ impl Validate for DesiredLrp {
         routes(at, &self.routes);
         annotation(at, &self.annotation);
         metric_tags(at, &self.metric_tags, &self.definition.metrics_guid);
+        source_is_named(at, &self.metric_tags, &self.definition.metrics_guid);
         self.definition.check(at);
     }
 }

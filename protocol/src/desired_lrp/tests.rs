@@ -69,6 +69,10 @@ fn desired_lrps_keep_their_rules() {
             ),
             (r#"{"metrics_guid":"m","metric_tags":{"source_id":{"static":"m"}}}"#, ""),
             (r#"{"metrics_guid":"m"}"#, ""),
+            (
+                r#"{"metrics_guid":"m","metric_tags":{"a":{"static":"x"}}}"#,
+                "metric_tags.source_id: must be given, equal to metrics_guid \"m\"",
+            ),
             (r#"{"metric_tags":{"source_id":{"dynamic":"INDEX"}}}"#, ""),
             (
                 r#"{"metrics_guid":"m","metric_tags":{"source_id":{"static":"n"}}}"#,

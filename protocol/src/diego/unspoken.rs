@@ -1,7 +1,7 @@
-//! Requests, answers and entries of our own routes: Diego knows no messages for them. The API does not
+//! Requests and answers of our own routes: Diego knows no messages for them. The API does not
 //! let protobuf come to those routes; these lines only say so to the compiler.
 
-use super::{Entry, Reply, Request, Unread};
+use super::{Reply, Request, Unread};
 use crate::api::{
     CallbacksResponse, CellRequestBody, CellStatesResponse, ExecRequest, ExplainRequest,
     ExplainResponse, IssueCertificateRequest, IssueCertificateResponse, JoinTokenIdRequest,
@@ -9,12 +9,12 @@ use crate::api::{
     LrpDeploymentsResponse, MemberRequest, MembersResponse,
 };
 use crate::deployment::{
-    ActivateLrpDeploymentDefinitionRequest, CreateLrpDeploymentRequest, LrpDeployment,
-    LrpDeploymentsRequest, RollbackDesiredLrpRequest, UpdateLrpDeploymentRequest,
+    ActivateLrpDeploymentDefinitionRequest, CreateLrpDeploymentRequest, LrpDeploymentsRequest,
+    RollbackDesiredLrpRequest, UpdateLrpDeploymentRequest,
 };
 
 macro_rules! unspoken {
-    (requests: $($request:ty),* ; replies: $($reply:ty),* ; entries: $($entry:ty),* ;) => {
+    (requests: $($request:ty),* ; replies: $($reply:ty),* ;) => {
         $( impl Request for $request {
             fn from_diego(_: &[u8]) -> Result<Self, Unread> {
                 Err(Unread::Undecodable)
@@ -24,9 +24,6 @@ macro_rules! unspoken {
             fn into_diego(self) -> Vec<u8> {
                 Vec::new()
             }
-        } )*
-        $( impl Entry for $entry {
-            fn put_diego(self, _: &mut Vec<u8>) {}
         } )*
     };
 }
@@ -38,5 +35,4 @@ unspoken! {
         UpdateLrpDeploymentRequest;
     replies: CallbacksResponse, CellStatesResponse, ExplainResponse, IssueCertificateResponse, JoinTokenResponse,
         JoinTokensResponse, LrpDeploymentResponse, LrpDeploymentsResponse, MembersResponse;
-    entries: LrpDeployment;
 }

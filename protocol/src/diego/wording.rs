@@ -78,7 +78,8 @@ fn one(path: &str, rule: &str) -> (Option<String>, Vec<String>) {
         ["log_rate_limit", ..] => (None, vec![field("log_rate_limit_bytes_per_second")]),
         ["volume_mounts", rest @ ..] => (None, vec![volume_mount(rest)]),
         ["egress_rules", ..] if is_task => (None, vec![field("egress_rules")]),
-        ["metric_tags", _, "static"] => {
+        // A tag's name may have dots in it.
+        ["metric_tags", _, .., "static"] => {
             (Some("metric_tags".to_owned()), vec![field("static"), field("dynamic")])
         }
         ["metric_tags", "source_id"] => {
@@ -210,6 +211,11 @@ mod tests {
             (
                 "update.metric_tags.source_id.static",
                 "must not be empty",
+                "Invalid field: metric_tags, Invalid field: static, Invalid field: dynamic",
+            ),
+            (
+                "desired_lrp.metric_tags.a.tag.with.dots.static",
+                "must not be given beside dynamic",
                 "Invalid field: metric_tags, Invalid field: static, Invalid field: dynamic",
             ),
             ("desired_lrp", "must be given", "Invalid field: desired_lrp"),

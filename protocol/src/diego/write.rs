@@ -63,7 +63,10 @@ pub fn error(given: &ApiError) -> m::Error {
     // The BBS begins these two with a capital letter.
     const CAPITAL: [m::ErrorType; 2] =
         [m::ErrorType::InvalidStateTransition, m::ErrorType::RunningOnDifferentCell];
-    let message = if kind == m::ErrorType::InvalidRequest && !given.details.is_empty() {
+    let standard = STANDARD.iter().find(|(known, _)| *known == kind);
+    let message = if let Some((_, standard)) = standard {
+        (*standard).to_owned()
+    } else if kind == m::ErrorType::InvalidRequest && !given.details.is_empty() {
         wording::told(given.details.iter().map(|it| (it.path.as_str(), it.rule.as_str())))
     } else if CAPITAL.contains(&kind) {
         let (first, rest) = given.message.split_at_checked(1).unwrap_or_default();
@@ -73,3 +76,15 @@ pub fn error(given: &ApiError) -> m::Error {
     };
     m::Error { kind: kind.into(), message }
 }
+
+/// What the BBS says of these, whatever it was about. Ours would say more, and nobody who looks for the BBS's
+/// words would find them.
+const STANDARD: [(m::ErrorType, &str); 7] = [
+    (m::ErrorType::ResourceExists, "the requested resource already exists"),
+    (m::ErrorType::ResourceNotFound, "the requested resource could not be found"),
+    (m::ErrorType::ActualLrpCannotBeClaimed, "cannot claim actual LRP"),
+    (m::ErrorType::ActualLrpCannotBeStarted, "cannot start actual LRP"),
+    (m::ErrorType::ActualLrpCannotBeCrashed, "cannot crash actual LRP"),
+    (m::ErrorType::ActualLrpCannotBeFailed, "cannot fail actual LRP"),
+    (m::ErrorType::ActualLrpCannotBeRemoved, "cannot remove actual LRP"),
+];

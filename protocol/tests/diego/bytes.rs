@@ -10,7 +10,7 @@ use volvox_protocol::api::{
     EvacuationResponse, LifecycleResponse, PingResponse, StartActualLrpRequest, StartTaskResponse,
     UpdateDesiredLrpRequest, UpsertDomainRequest,
 };
-use volvox_protocol::desired_lrp::DesiredLrpUpdate;
+use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
 use volvox_protocol::diego::{Entry as _, Reply as _, Request as _, message as m, write};
 use volvox_protocol::event::Event;
 
@@ -31,9 +31,9 @@ fn a_filter_with_an_index_of_zero() {
     let read = ActualLrpsRequest::from_diego(&[0x12, 0x01, b'z', 0x20, 0x00]).unwrap();
     assert_eq!((read.cell_id.as_str(), read.index), ("z", Some(0)));
     assert_eq!(ActualLrpsRequest::from_diego(&[]).unwrap().index, None);
-    // -1 takes ten bytes on the wire.
+    // -1 takes ten bytes on the wire. It is a filter that nothing passes.
     let negative = [&[0x20][..], &[0xff; 9], &[0x01]].concat();
-    assert!(ActualLrpsRequest::from_diego(&negative).is_err());
+    assert_eq!(ActualLrpsRequest::from_diego(&negative).unwrap().index, Some(u32::MAX));
 }
 
 #[test]
@@ -278,9 +278,23 @@ fn a_container_is_kept_in_field_two() {
 fn answers_have_their_error_in_field_one() {
     assert_eq!(PingResponse { available: true }.into_diego(), [0x08, 0x01]);
     assert!(LifecycleResponse { error: None }.into_diego().is_empty());
-    let error = ApiError { kind: "ResourceExists".into(), message: "x".into(), details: vec![] };
+    let error = ApiError { kind: "InvalidRequest".into(), message: "x".into(), details: vec![] };
     let bytes = LifecycleResponse { error: Some(error) }.into_diego();
-    assert_eq!(bytes, [0x0a, 0x05, 0x08, 0x0c, 0x12, 0x01, b'x']);
+    assert_eq!(bytes, [0x0a, 0x05, 0x08, 0x04, 0x12, 0x01, b'x']);
+    // Some kinds have the BBS's own words, whatever ours were.
+    for (kind, number, words) in [
+        ("ResourceExists", 12, "the requested resource already exists"),
+        ("ResourceNotFound", 13, "the requested resource could not be found"),
+        ("ActualLRPCannotBeClaimed", 15, "cannot claim actual LRP"),
+        ("ActualLRPCannotBeStarted", 16, "cannot start actual LRP"),
+        ("ActualLRPCannotBeCrashed", 17, "cannot crash actual LRP"),
+        ("ActualLRPCannotBeFailed", 18, "cannot fail actual LRP"),
+        ("ActualLRPCannotBeRemoved", 19, "cannot remove actual LRP"),
+    ] {
+        let error = ApiError { kind: kind.into(), message: "x".into(), details: vec![] };
+        let told = write::error(&error);
+        assert_eq!((told.kind, told.message.as_str()), (number, words), "{kind}");
+    }
     // A kind of our own is unknown to the BBS: number zero, which is not written.
     let error = ApiError { kind: "Forbidden".into(), message: "x".into(), details: vec![] };
     let bytes = LifecycleResponse { error: Some(error) }.into_diego();
@@ -293,4 +307,94 @@ fn ports_are_written_one_by_one_and_read_either_way() {
     assert_eq!(lrp.encode_to_vec(), [0x70, 0x50, 0x70, 0x90, 0x3f]);
     let packed = m::DesiredLrp::decode(&[0x72, 0x03, 0x50, 0x90, 0x3f][..]).unwrap();
     assert_eq!(packed.ports, [80, 8080]);
+}
+
+#[test]
+fn what_is_desired_in_short() {
+    let lrp: DesiredLrp = serde_json::from_str(
+        r#"{"process_guid": "p", "domain": "d", "instances": 2, "rootfs": "preloaded:fs4",
+            "routes": {"r": [1]}, "annotation": "n", "metric_tags": {"t": {"static": "s"}},
+            "update_strategy": 1, "modification_tag": {"epoch": "", "index": 7},
+            "env": [{"name": "A", "value": "b"}], "start_timeout_ms": 300, "memory_mb": 128,
+            "cpu_weight": 4294967295, "ports": [8080, 80], "log_guid": "l",
+            "action": {"run": {"path": "x", "user": "u", "suppress_log_output": false,
+                "volume_mounted_files": []}},
+            "monitor": {"timeout": {"timeout": -1, "timeout_ms": 5}},
+            "egress_rules": [{"protocol": "icmp", "destinations": ["a"], "log": false,
+                "icmp_info": {"type": -1, "code": 8}}],
+            "log_rate_limit": {"bytes_per_second": -1}, "volume_mounted_files": []}"#,
+    )
+    .unwrap();
+    // Below zero: ten bytes, whether the field has 32 bits or 64.
+    let below = [&[0xff; 9][..], &[0x01]].concat();
+    let expected = [
+        // 1 process guid, 2 domain, 3 root fs, 4 instances.
+        &[0x0a, 0x01, b'p', 0x12, 0x01, b'd', 0x1a, 0x0d][..],
+        b"preloaded:fs4",
+        &[0x20, 0x02],
+        // 5 environment { 1 name, 2 value }.
+        &[0x2a, 0x06, 0x0a, 0x01, b'A', 0x12, 0x01, b'b'],
+        // 7 action { 3 run { 1 path, 6 user } }.
+        &[0x3a, 0x08, 0x1a, 0x06, 0x0a, 0x01, b'x', 0x32, 0x01, b'u'],
+        // 9 monitor { 4 timeout { 2 deprecated timeout -1, 4 timeout } }.
+        &[0x4a, 0x0f, 0x22, 0x0d, 0x10],
+        &below,
+        &[0x20, 0x05],
+        // 11 memory, 12 weight: all 32 bits of it.
+        &[0x58, 0x80, 0x01, 0x60, 0xff, 0xff, 0xff, 0xff, 0x0f],
+        // 14 ports, one by one; 15 routes { 1 { 1 router, 2 value } }.
+        &[0x70, 0x90, 0x3f, 0x70, 0x50],
+        &[0x7a, 0x0a, 0x0a, 0x08, 0x0a, 0x01, b'r', 0x12, 0x03, b'[', b'1', b']'],
+        // 17 log guid, 19 annotation: from 16 on a tag has two bytes.
+        &[0x8a, 0x01, 0x01, b'l', 0x9a, 0x01, 0x01, b'n'],
+        // 20 egress rule { 1 protocol, 2 destination, 5 icmp { 1 type -1, 2 code } }.
+        &[0xa2, 0x01, 0x18, 0x0a, 0x04],
+        b"icmp",
+        &[0x12, 0x01, b'a', 0x2a, 0x0d, 0x08],
+        &below,
+        &[0x10, 0x08],
+        // 21 tag { 2 index }, 27 start timeout.
+        &[0xaa, 0x01, 0x02, 0x10, 0x07, 0xd8, 0x01, 0xac, 0x02],
+        // 35 metric tags { 1 name, 2 { 1 static } }.
+        &[0x9a, 0x02, 0x08, 0x0a, 0x01, b't', 0x12, 0x03, 0x0a, 0x01, b's'],
+        // 37 log rate limit { 1 bytes a second -1 }, 39 strategy RECREATE.
+        &[0xaa, 0x02, 0x0b, 0x08],
+        &below,
+        &[0xb8, 0x02, 0x01],
+    ]
+    .concat();
+    let mut bytes = Vec::new();
+    (&lrp).put_diego(&mut bytes);
+    assert_eq!(bytes, expected);
+    assert_eq!(write::desired_lrp(lrp).encode_to_vec(), expected);
+    // And the other way round.
+    let message = m::DesiredLrp::decode(&expected[..]).unwrap();
+    assert_eq!((message.cpu_weight, message.start_timeout_ms), (u32::MAX, 300));
+    let icmp = message.egress_rules[0].icmp_info.as_ref().unwrap();
+    assert_eq!((icmp.kind, icmp.code), (-1, 8));
+    assert_eq!(message.log_rate_limit.unwrap().bytes_per_second, -1);
+}
+
+#[test]
+fn a_time_of_our_days_takes_nine_bytes() {
+    let lrp: ActualLrp = serde_json::from_str(
+        r#"{"process_guid": "p", "index": 0, "domain": "d", "state": "CRASHED",
+            "crash_count": 3000000000, "since": 1700000000123456789, "presence": "ORDINARY",
+            "modification_tag": {"epoch": "", "index": 4294967295}}"#,
+    )
+    .unwrap();
+    let mut bytes = Vec::new();
+    (&lrp).put_diego(&mut bytes);
+    let expected = [
+        &[0x0a, 0x06, 0x0a, 0x01, b'p', 0x1a, 0x01, b'd', 0x12, 0x00, 0x1a, 0x00][..],
+        // 4 crash count: more than the BBS can count is the most that it can.
+        &[0x20, 0xff, 0xff, 0xff, 0xff, 0x07, 0x32, 0x07],
+        b"CRASHED",
+        // 8 since, seven bits at a time from the lowest; 9 tag { 2 index }.
+        &[0x40, 0x95, 0x9a, 0x97, 0xec, 0xe3, 0x9f, 0xe7, 0xcb, 0x17],
+        &[0x4a, 0x06, 0x10, 0xff, 0xff, 0xff, 0xff, 0x0f],
+        &[0x68, 0x00],
+    ]
+    .concat();
+    assert_eq!(bytes, expected);
 }

@@ -65,6 +65,21 @@ fn a_desired_lrp_is_refused_in_the_bbs_s_words() {
         "Invalid field: image_password",
         "both or neither"
     );
+    let tags = |name: &str, fixed: &str, dynamic| {
+        [(name.to_owned(), m::MetricTagValue { fixed: fixed.into(), dynamic })].into()
+    };
+    let both = "Invalid field: metric_tags, Invalid field: static, Invalid field: dynamic";
+    assert_eq!(desire(|it| it.metric_tags = tags("a", "x", 1)), both);
+    assert_eq!(desire(|it| it.metric_tags = tags("a.b", "x", 1)), both, "a name with a dot");
+    assert_eq!(desire(|it| it.metric_tags = tags("a.b", "", 0)), both);
+    assert_eq!(desire(|it| it.metric_tags = tags("a", "", 77)), both);
+    assert_eq!(desire(|it| it.metric_tags = tags("a", "x", 77)), "taken");
+    let named = desire(|it| {
+        it.metrics_guid = "m".into();
+        it.metric_tags = tags("a", "x", 0);
+    });
+    let source = "Invalid field: metric_tags, Invalid field: source_id should match metrics_guid";
+    assert_eq!(named, source, "whose metrics they are has to be in the tags");
     let routes = m::ProtoRoutes { routes: [("r".into(), b"{".to_vec())].into() };
     assert_eq!(desire(|it| it.routes = Some(routes)), "Invalid field: routes");
     let check = m::CheckDefinition { checks: vec![m::Check::default()], ..Default::default() };

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::json;
+use volvox_protocol::actual_lrp::{ActualLrp, LrpGroup};
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::desired_lrp::DesiredLrp;
 use volvox_protocol::event::Event;
 
-use super::downgraded;
+use super::{Stream, downgraded};
 use crate::bbs::hub::{self, Entry, Hub};
 
 /// In which form desired LRPs and tasks are told.
@@ -50,6 +51,32 @@ pub(super) fn older(event: &Event) -> Option<serde_json::Value> {
     }
 }
 
+/// Whether this is the moment in which an instance's cell is told to stop it. Our own readers see a mark on
+/// the record; Diego's messages have none, and the BBS tells at that moment that the instance is gone, so
+/// that nobody is sent there while it ends. It tells so again when the record goes.
+fn is_told_to_stop(before: &ActualLrp, after: &ActualLrp) -> bool {
+    !before.stopping && after.stopping
+}
+
+/// What Diego's clients are told on this stream instead of an event of ours; none: the event itself.
+pub(super) fn instead(stream: Stream, event: &Event) -> Option<Event> {
+    match event {
+        Event::InstanceChanged(before, after) if is_told_to_stop(before, after) => match stream {
+            Stream::Groups => Some(Event::GroupRemoved(LrpGroup::fold([before]))),
+            Stream::Instances | Stream::Deployments | Stream::Tasks => {
+                Some(Event::InstanceRemoved(Arc::clone(before)))
+            }
+        },
+        _ => None,
+    }
+}
+
+/// The text of an event that stands for another, for one of Diego's clients. It is of an instance, which
+/// is the same in every form.
+pub(super) fn diego_frame_instead(event: &Event, entry: &Entry) -> Bytes {
+    hub::diego_frame(event, |lrp| lrp, entry.trace.as_deref())
+}
+
 /// The text of an event for one of Diego's clients, but for its id.
 pub(super) fn diego_frame(hub: &Hub, form: Form, entry: &Entry) -> Bytes {
     let older = match (form, &entry.event) {
@@ -64,9 +91,10 @@ pub(super) fn diego_frame(hub: &Hub, form: Form, entry: &Entry) -> Bytes {
     hub::diego_frame(&older, oldest, entry.trace.as_deref())
 }
 
-/// Puts events into the BBS's order. When an instance goes and its record begins anew, the BBS tells of the
-/// new one first; on our own streams the old one goes first, so that snapshot and events make the next
-/// snapshot.
+/// Puts events into the BBS's order. When an instance goes and its record goes on without one, the BBS tells
+/// of what it is now first; on our own streams the old one goes first, so that snapshot and events make the
+/// next snapshot. A record that takes the place of one that was removed has another epoch, and comes after
+/// it there too.
 pub(super) fn in_bbs_order(entries: &mut [Arc<Entry>]) {
     let mut at = 1;
     while at < entries.len() {
@@ -74,7 +102,9 @@ pub(super) fn in_bbs_order(entries: &mut [Arc<Entry>]) {
         let same = gone.commit == new.commit
             && match (&gone.event, &new.event) {
                 (Event::InstanceRemoved(gone), Event::InstanceCreated(new)) => {
-                    gone.process_guid == new.process_guid && gone.order() == new.order()
+                    gone.process_guid == new.process_guid
+                        && gone.order() == new.order()
+                        && gone.modification_tag.epoch == new.modification_tag.epoch
                 }
                 _ => false,
             };

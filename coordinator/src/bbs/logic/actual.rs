@@ -18,6 +18,15 @@ use super::turn::{Index, Turn, group_of, reason, subject_of};
 use crate::bbs::command::{Effect, Reply};
 use crate::bbs::state::Slot;
 
+/// What the cell is doing that reports a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CellIs {
+    /// What it always does.
+    AtWork,
+    /// It is being emptied.
+    Leaving,
+}
+
 /// How the table sees a record, from the caller's place.
 fn view(slot: Option<&Slot>, caller: Option<&InstanceKey>) -> RecordView {
     let Some(slot) = slot else { return RecordView::Missing };
@@ -147,7 +156,7 @@ impl Turn<'_> {
             self.suspect_crashed(&at, slot);
             return Ok(Reply::Done);
         }
-        self.crash_ordinary(key, &at, instance, why)
+        self.crash_ordinary(key, &at, instance, (why, CellIs::AtWork))
     }
 
     /// The crash dance: restart at once while the count is small, else wait.
@@ -156,7 +165,7 @@ impl Turn<'_> {
         key: &LrpKey,
         at: &Index,
         instance: &InstanceKey,
-        why: &str,
+        (why, cell): (&str, CellIs),
     ) -> Result<Reply, Rejection> {
         let slot = at.ordinary.as_ref();
         match bbs_transition(view(slot, Some(instance)), LrpRequest::Crash) {
@@ -183,7 +192,10 @@ impl Turn<'_> {
             crash_reason: reason(why),
             since: self.now,
         };
-        self.emit(Event::Crashed(crash));
+        // What a leaving cell loses moves on, as it would have: the BBS calls that no crash.
+        if cell == CellIs::AtWork || outcome == CrashOutcome::Wait {
+            self.emit(Event::Crashed(crash));
+        }
         let state = match outcome {
             CrashOutcome::RestartNow => LrpState::unclaimed(),
             CrashOutcome::Wait => LrpState::Crashed,

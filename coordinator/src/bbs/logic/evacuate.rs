@@ -12,7 +12,7 @@ use volvox_protocol::tables::bbs_evacuate::{
     EvacuateAction, EvacuatingView, OrdinaryView, bbs_evacuate,
 };
 
-use super::actual::standing;
+use super::actual::{CellIs, standing};
 use super::instance_name;
 use super::turn::{Index, Turn, group_of};
 use crate::bbs::command::Reply;
@@ -69,7 +69,7 @@ impl Turn<'_> {
         let at = self.evacuee(key, instance)?;
         self.leave(&at, instance);
         if at.ordinary_of(instance).is_some() {
-            self.crash_ordinary(key, &at, instance, why)?;
+            self.crash_ordinary(key, &at, instance, (why, CellIs::Leaving))?;
         }
         Ok(DELETE)
     }

@@ -58,9 +58,10 @@ pub(super) fn instance_key(
 }
 
 /// How an instance is reached.
-pub(super) fn net_info(at: &mut Checker, given: m::ActualLrpNetInfo) -> NetInfo {
-    let preferred = m::PreferredAddress::Unknown;
-    let preferred = value(at, "preferred_address", given.preferred_address, preferred);
+pub(super) fn net_info(given: m::ActualLrpNetInfo) -> NetInfo {
+    // A later Diego may prefer what we do not know of: as good as no preference, and no reason to refuse
+    // that an instance runs.
+    let preferred = m::PreferredAddress::try_from(given.preferred_address).unwrap_or_default();
     let ports = given.ports.into_iter().map(|it| PortMapping {
         container_port: it.container_port,
         host_port: it.host_port,
@@ -88,9 +89,7 @@ pub(super) fn internal_routes(given: Vec<m::ActualLrpInternalRoute>) -> Box<[Int
 /// A record, as a client reads it. The definition is not said: it is taken for the process's own.
 pub fn actual_lrp(at: &mut Checker, given: m::ActualLrp) -> ActualLrp {
     let key = key(at, given.actual_lrp_key);
-    let mut net = NetInfo::default();
-    let info = given.actual_lrp_net_info.unwrap_or_default();
-    at.field("actual_lrp_net_info", |at| net = net_info(at, info));
+    let net = net_info(given.actual_lrp_net_info.unwrap_or_default());
     let state = match given.state.as_str() {
         "UNCLAIMED" => LrpState::Unclaimed { placement_error: given.placement_error.into() },
         "CLAIMED" => LrpState::Claimed(instance_key(at, given.actual_lrp_instance_key)),

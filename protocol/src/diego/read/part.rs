@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::super::message as m;
 use super::{action, count, value};
 use crate::action::{EnvironmentVariable, File};
+use crate::definition::rules::shorten;
 use crate::definition::{
     CachedDependency, CertificateProperties, Check, CheckDefinition, DedicatedDevice,
     DigestAlgorithm, DynamicValue, HttpCheck, ImageLayer, LayerType, LogRateLimit, MediaType,
@@ -132,10 +133,14 @@ pub(super) fn metric_tags(
     let mut tags = MetricTags::new();
     at.field("metric_tags", |at| {
         for (name, given) in given {
-            let dynamic = value(at, "dynamic", given.dynamic, m::DynamicValue::Invalid);
-            at.field("static", |at| {
-                let both = !given.fixed.is_empty() && dynamic != m::DynamicValue::Invalid;
-                at.require(!both, || "must not be given beside dynamic".to_owned());
+            // A number that is none of the known is none to the BBS either; without a text it is then
+            // the record's own rule that is broken.
+            let dynamic = m::DynamicValue::try_from(given.dynamic).unwrap_or_default();
+            at.field(&shorten(&name), |at| {
+                at.field("static", |at| {
+                    let both = !given.fixed.is_empty() && dynamic != m::DynamicValue::Invalid;
+                    at.require(!both, || "must not be given beside dynamic".to_owned());
+                });
             });
             let tag = match dynamic {
                 m::DynamicValue::Invalid => MetricTagValue::Static(given.fixed),

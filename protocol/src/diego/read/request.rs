@@ -43,11 +43,12 @@ requests! {
         domain: id(at, "domain", &given.domain, Domain::new),
         ttl: given.ttl,
     };
-    ActualLrpsRequest = ActualLrpsRequest |at, given| ActualLrpsRequest {
+    ActualLrpsRequest = ActualLrpsRequest |_at, given| ActualLrpsRequest {
         domain: given.domain,
         cell_id: given.cell_id,
         process_guid: given.process_guid,
-        index: given.index.map(|index| count(at, "index", index)),
+        // A filter is not looked at by the BBS: there is nothing at an index below zero.
+        index: given.index.map(|index| u32::try_from(index).unwrap_or(u32::MAX)),
     };
     ActualLrpsByProcessGuidsRequest = ActualLrpsByProcessGuidsRequest |_at, given| {
         ActualLrpsByProcessGuidsRequest { process_guids: given.process_guids }
@@ -192,7 +193,7 @@ fn reached(at: &mut Checker, given: Option<m::ActualLrpNetInfo>) -> NetInfo {
         None => at.require(false, || super::MISSING.to_owned()),
         Some(given) => {
             at.not_empty("address", &given.address);
-            read = net_info(at, given);
+            read = net_info(given);
         }
     });
     read

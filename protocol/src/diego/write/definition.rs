@@ -10,12 +10,16 @@ use crate::definition::UpdateStrategy;
 use crate::desired_lrp::{DesiredLrp, DesiredLrpSchedulingInfo};
 use crate::tag::ModificationTag;
 
-/// What is desired, whole.
-pub fn desired_lrp(given: DesiredLrp) -> m::DesiredLrp {
-    let strategy = match given.update_strategy {
+pub(super) const fn strategy(given: UpdateStrategy) -> m::UpdateStrategy {
+    match given {
         UpdateStrategy::Rolling => m::UpdateStrategy::Rolling,
         UpdateStrategy::Recreate => m::UpdateStrategy::Recreate,
-    };
+    }
+}
+
+/// What is desired, whole. [`Writer::desired_lrp`](super::Writer::desired_lrp) writes the same without
+/// making it first.
+pub fn desired_lrp(given: DesiredLrp) -> m::DesiredLrp {
     let ports = given.definition.distinct_ports();
     let definition = given.definition;
     m::DesiredLrp {
@@ -57,11 +61,12 @@ pub fn desired_lrp(given: DesiredLrp) -> m::DesiredLrp {
         sidecars: definition.sidecars.into_iter().map(sidecar).collect(),
         log_rate_limit: definition.log_rate_limit.map(log_rate_limit),
         volume_mounted_files: files(definition.volume_mounted_files),
-        update_strategy: strategy.into(),
+        update_strategy: strategy(given.update_strategy).into(),
     }
 }
 
-/// What placing needs to know.
+/// What placing needs to know. [`Writer::scheduling_info`](super::Writer::scheduling_info) writes the same
+/// straight from a deployment.
 pub fn scheduling_info(given: DesiredLrpSchedulingInfo) -> m::DesiredLrpSchedulingInfo {
     let tag = ModificationTag { epoch: given.epoch, index: given.index };
     m::DesiredLrpSchedulingInfo {

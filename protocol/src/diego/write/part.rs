@@ -75,30 +75,39 @@ fn check(given: Check) -> m::Check {
     }
 }
 
-pub(super) fn layer(given: ImageLayer) -> m::ImageLayer {
-    let layer_type = match given.layer_type {
+pub(super) const fn layer_type(given: LayerType) -> m::LayerType {
+    match given {
         LayerType::Invalid => m::LayerType::Invalid,
         LayerType::Shared => m::LayerType::Shared,
         LayerType::Exclusive => m::LayerType::Exclusive,
-    };
-    let media_type = match given.media_type {
+    }
+}
+
+pub(super) const fn media_type(given: MediaType) -> m::MediaType {
+    match given {
         MediaType::Invalid => m::MediaType::Invalid,
         MediaType::Tgz => m::MediaType::Tgz,
         MediaType::Tar => m::MediaType::Tar,
         MediaType::Zip => m::MediaType::Zip,
-    };
-    let algorithm = match given.digest_algorithm {
+    }
+}
+
+pub(super) const fn digest_algorithm(given: DigestAlgorithm) -> m::DigestAlgorithm {
+    match given {
         DigestAlgorithm::Invalid => m::DigestAlgorithm::Invalid,
         DigestAlgorithm::Sha256 => m::DigestAlgorithm::Sha256,
         DigestAlgorithm::Sha512 => m::DigestAlgorithm::Sha512,
-    };
+    }
+}
+
+pub(super) fn layer(given: ImageLayer) -> m::ImageLayer {
     m::ImageLayer {
         name: given.name,
         url: given.url,
         destination_path: given.destination_path,
-        layer_type: layer_type.into(),
-        media_type: media_type.into(),
-        digest_algorithm: algorithm.into(),
+        layer_type: layer_type(given.layer_type).into(),
+        media_type: media_type(given.media_type).into(),
+        digest_algorithm: digest_algorithm(given.digest_algorithm).into(),
         digest_value: given.digest_value,
     }
 }

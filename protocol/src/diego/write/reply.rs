@@ -3,14 +3,16 @@
 use prost::Message as _;
 
 use super::super::message as m;
-use super::{Entry, Reply, cell_presence, desired_lrp, error, group, scheduling_info, task};
+use super::{
+    Entry, Reply, Writer, cell_presence, desired_lrp, error, group, scheduling_info, task,
+};
 use crate::api::{
     ActualLrpGroupResponse, ActualLrpGroupsResponse, ActualLrpsResponse, CellsResponse,
     DesiredLrpResponse, DesiredLrpSchedulingInfoResponse, DesiredLrpSchedulingInfosResponse,
     DesiredLrpsResponse, DomainsResponse, EvacuationResponse, LifecycleResponse, PingResponse,
     StartTaskResponse, TaskResponse, TasksResponse,
 };
-use crate::desired_lrp::{DesiredLrp, DesiredLrpSchedulingInfo};
+use crate::desired_lrp::DesiredLrp;
 use crate::task::Task;
 
 /// The BBS's number for a kind of error. Kinds of our own are unknown to it.
@@ -87,25 +89,14 @@ lists! {
     DesiredLrpSchedulingInfosResponse, TasksResponse,
 }
 
-/// Writes a message behind what is there.
-fn put(message: &impl prost::Message, out: &mut Vec<u8>) {
-    message.encode_raw(out);
-}
-
-impl Entry for DesiredLrp {
+impl Entry for &DesiredLrp {
     fn put_diego(self, out: &mut Vec<u8>) {
-        put(&desired_lrp(self), out);
-    }
-}
-
-impl Entry for DesiredLrpSchedulingInfo {
-    fn put_diego(self, out: &mut Vec<u8>) {
-        put(&scheduling_info(self), out);
+        Writer(out).desired_lrp(self);
     }
 }
 
 impl Entry for &Task {
     fn put_diego(self, out: &mut Vec<u8>) {
-        put(&task(self), out);
+        Writer(out).task(self);
     }
 }

@@ -1,6 +1,11 @@
-//! Instances written straight from the board's records: a list of them has fifty thousand, and making a
-//! message of each would copy every text of it first. The bytes are those that prost writes of the same
-//! message, which a test holds against each other.
+//! Records written straight from the board: a list of them has fifty thousand, and making a message of each
+//! would copy every text of it first. The bytes are those that prost writes of the same message, which
+//! tests hold against each other.
+
+mod action;
+mod desired;
+mod part;
+mod task;
 
 use std::fmt::Write as _;
 
@@ -27,6 +32,41 @@ impl Writer<'_> {
         if value != 0 {
             self.varint(u64::from(field) << 3);
             self.varint(value);
+        }
+    }
+
+    /// A number with a sign, as wide as it may be: one below zero takes ten bytes.
+    fn signed(&mut self, field: u32, value: i64) {
+        self.number(field, u64::from_ne_bytes(value.to_ne_bytes()));
+    }
+
+    /// A number that is written also when it is zero: one of several, or one that was said.
+    fn said(&mut self, field: u32, value: u64) {
+        self.varint(u64::from(field) << 3);
+        self.varint(value);
+    }
+
+    /// Yes; no is not written.
+    fn yes(&mut self, field: u32, value: bool) {
+        self.number(field, value.into());
+    }
+
+    /// Texts, also empty ones.
+    fn texts<'a>(&mut self, field: u32, values: impl IntoIterator<Item = &'a String>) {
+        for value in values {
+            self.bytes(field, value.as_bytes());
+        }
+    }
+
+    /// A message for each.
+    fn each<'a, T: 'a>(
+        &mut self,
+        field: u32,
+        values: impl IntoIterator<Item = &'a T>,
+        write: impl Fn(&mut Writer<'_>, &'a T),
+    ) {
+        for value in values {
+            self.message(field, |out| write(out, value));
         }
     }
 

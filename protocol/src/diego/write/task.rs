@@ -9,14 +9,17 @@ use super::{action, count, time};
 use crate::id::CellId;
 use crate::task::{Task, TaskDefinition, TaskState};
 
-/// A task, whole.
-pub fn task(given: &Task) -> m::Task {
-    let state = match given.state {
+pub(super) const fn state(given: TaskState) -> m::TaskState {
+    match given {
         TaskState::Pending => m::TaskState::Pending,
         TaskState::Running => m::TaskState::Running,
         TaskState::Completed => m::TaskState::Completed,
         TaskState::Resolving => m::TaskState::Resolving,
-    };
+    }
+}
+
+/// A task, whole. [`Writer::task`](super::Writer::task) writes the same without making it first.
+pub fn task(given: &Task) -> m::Task {
     m::Task {
         task_definition: Some(definition((*given.definition).clone())),
         task_guid: given.task_guid.to_string(),
@@ -24,7 +27,7 @@ pub fn task(given: &Task) -> m::Task {
         created_at: time(given.created_at),
         updated_at: time(given.updated_at),
         first_completed_at: time(given.first_completed_at),
-        state: state.into(),
+        state: state(given.state).into(),
         cell_id: given.cell_id.as_ref().map_or("", CellId::as_str).to_owned(),
         result: given.result.clone(),
         failed: given.failed,
