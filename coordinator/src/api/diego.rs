@@ -122,7 +122,7 @@ mod tests {
             // In quotes, after a verb or alone.
             let tried = [format!("\"{path}\""), format!(" {path}\"")];
             let is_tried = |text: &&str| tried.iter().any(|tried| text.contains(tried.as_str()));
-            assert!(CLIENTS.iter().any(|text| is_tried(text)), "no client calls {path}");
+            assert!(CLIENTS.iter().any(is_tried), "no client calls {path}");
         }
     }
 }
