@@ -225,7 +225,10 @@ remove_part() { # PART
     fi
     rm -f "$root/etc/volvox/$1.toml"
     delete "$root/var/lib/volvox/$1"
-    if [ -z "$root" ]; then delete "/run/volvox/$1"; fi
+    if [ -z "$root" ]; then
+        delete "/run/volvox/$1"
+        rmdir /run/volvox 2>/dev/null || true
+    fi
     rmdir "$root/etc/volvox" "$root/var/lib/volvox" 2>/dev/null || true
     if [ "$1" = coordinator ] && [ -z "$root" ] && command -v userdel >/dev/null; then
         userdel volvox-coordinator 2>/dev/null || true
