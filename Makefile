@@ -197,6 +197,7 @@ package: setup ## Debian packages of agent, coordinator and CLI in target/debian
 tar: setup ## A static tar for other distributions in target/tar, for packaging/install.sh
 	@packaging/tar
 
+# The tar's part is tried too if `make tar` has made one.
 vmtest: package ## Packages in a virtual machine: install, join, run, upgrade, reboot, remove; root, slow
 	@packaging/vm/install
 

@@ -8,20 +8,23 @@
 #   ./install.sh --remove agent                  says what it leaves
 #   ./install.sh --purge agent                   leaves nothing
 #
-# --prefix DIR   where programs go: DIR/bin, DIR/lib/volvox, DIR/share; /usr/local if not given
+# --prefix DIR   where programs go: DIR/bin, DIR/lib/volvox, DIR/share; /usr/local if not given, and for
+#                a removal where the unit says that they are
 # --root DIR     a file system to install into, not this one: nothing is started, no user is made
 #
 # Running it again is an upgrade: programs are replaced, configuration files stay, what runs is
 # restarted, and no container is stopped. Needs root, and nothing else but a shell, tar and systemd;
-# without systemd, programs and configuration are installed and the rest is said.
+# without systemd, programs and configuration are installed and the rest is said. A tar beside which its
+# .sha256 lies is checked against it.
 set -eu
 
-prefix=/usr/local
+prefix=
 root=
 from=$(dirname "$0")
 action=install
 parts=
 made=
+failed=
 
 say() { echo "install: $*"; }
 fail() {
@@ -49,12 +52,30 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ -n "$parts" ] || usage 2
+units=$root/etc/systemd/system
+
+# What is taken away is where it was put: its unit says where that is.
+prefix_of() { # PART
+    found=$(sed -n 's|^ExecStart=\(/.*\)/bin/volvox-.*|\1|p' "$units/volvox-$1.service" 2>/dev/null | head -n 1)
+    echo "${found:-/usr/local}"
+}
+given=$prefix
+[ -n "$prefix" ] || prefix=/usr/local
 case "$prefix" in /*) ;; *) fail "--prefix $prefix: an absolute path is wanted" ;; esac
 [ -n "$root" ] || [ "$(id -u)" -eq 0 ] || fail "it writes to $prefix and /etc: run it as root"
-units=$root/etc/systemd/system
 
 # Whether there is a systemd to speak to: not in another root, nor in a plain container.
 has_systemd() { [ -z "$root" ] && [ -d /run/systemd/system ]; }
+
+# Two owners of one service would undo each other's work.
+refuse_packaged() { # PART
+    name=volvox-$1
+    if [ "$1" = cli ]; then name=volvox; fi
+    if [ -z "$root" ] && command -v dpkg-query >/dev/null &&
+        dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q ' installed$'; then
+        fail "$name is here as a Debian package: use apt for it, or remove that first"
+    fi
+}
 
 # A program that runs cannot be written to: the new one takes its name.
 place() { # MODE FILE TARGET
@@ -121,11 +142,19 @@ begin_service() { # PART
         return
     fi
     systemctl daemon-reload
+    # A restart evacuates nothing: the unit says which signal it is.
     if systemctl --quiet is-active "volvox-$1"; then
-        systemctl restart "volvox-$1"
+        systemctl restart "volvox-$1" || not_started "$1"
     elif ! systemctl --quiet is-enabled "volvox-$1" 2>/dev/null; then
-        systemctl enable --now "volvox-$1"
+        systemctl enable "volvox-$1"
+        systemctl start "volvox-$1" || not_started "$1"
     fi
+}
+
+# The other parts are installed all the same.
+not_started() { # PART
+    say "volvox-$1 did not start: journalctl -u volvox-$1" >&2
+    failed="$failed $1"
 }
 
 install_part() { # PART
@@ -149,14 +178,27 @@ install_part() { # PART
     esac
 }
 
+# Deletes what is in a folder, and the folder if it can: it may be a mount point, or lead elsewhere.
+delete() { # FOLDER
+    [ -d "$1" ] || return 0
+    find "$1/" -xdev -mindepth 1 -delete || true
+    rmdir "$1" 2>/dev/null || rm -f "$1" 2>/dev/null || true
+    if [ -d "$1" ]; then say "$1 is left: it, or something in it, is a mount point" >&2; fi
+}
+
 remove_part() { # PART
     name=volvox-$1
     if [ "$1" = cli ]; then name=volvox; fi
+    if [ -z "$given" ] && [ "$1" != cli ]; then prefix=$(prefix_of "$1"); fi
     if [ "$1" != cli ] && has_systemd && [ -e "$units/$name.service" ]; then
         systemctl disable --now "$name" || true
     fi
-    if [ "$1" = agent ] && [ -z "$root" ] && [ -d /run/volvox/agent/executor ]; then
-        "$prefix/bin/volvox-agent" clean || say "not everything could be taken away: see above"
+    if [ "$1" = agent ] && [ -z "$root" ] && [ -f "$prefix/bin/volvox-agent" ] &&
+        ! "$prefix/bin/volvox-agent" clean; then
+        fail "not everything could be taken away, see above, so the program stays. Mend the cause and try again"
+    fi
+    if [ "$action" = purge ] && [ -z "$root" ] && grep -q " /var/lib/volvox/$1/" /proc/mounts; then
+        fail "something is mounted below /var/lib/volvox/$1: unmount it first (grep volvox /proc/mounts)"
     fi
     rm -f "$root$prefix/bin/$name" "$root$prefix/share/bash-completion/completions/$name" \
         "$root$prefix/share/zsh/site-functions/_$name" \
@@ -181,8 +223,12 @@ remove_part() { # PART
         say "$name is gone. Left are /etc/volvox/$1.toml and /var/lib/volvox/$1; --purge removes both"
         return
     fi
-    rm -rf "$root/etc/volvox/$1.toml" "$root/var/lib/volvox/$1"
-    if [ -z "$root" ]; then rm -rf "/run/volvox/$1"; fi
+    rm -f "$root/etc/volvox/$1.toml"
+    delete "$root/var/lib/volvox/$1"
+    if [ -z "$root" ]; then
+        delete "/run/volvox/$1"
+        rmdir /run/volvox 2>/dev/null || true
+    fi
     rmdir "$root/etc/volvox" "$root/var/lib/volvox" 2>/dev/null || true
     if [ "$1" = coordinator ] && [ -z "$root" ] && command -v userdel >/dev/null; then
         userdel volvox-coordinator 2>/dev/null || true
@@ -192,12 +238,22 @@ remove_part() { # PART
 
 if [ "$action" = install ]; then
     if [ -f "$from" ]; then
+        if [ -f "$from.sha256" ]; then
+            (cd "$(dirname "$from")" && sha256sum -c --status "$(basename "$from").sha256") ||
+                fail "$from is not what $from.sha256 says: fetch it again"
+        fi
         made=$(mktemp -d)
         tar -xzf "$from" -C "$made" || fail "$from cannot be unpacked"
         from=$(echo "$made"/volvox-*)
     fi
-    [ -x "$from/bin/volvox-agent" ] || fail "$from is no unpacked tar of Volvox: see --from"
+    # Not -x: a folder for temporary files may be mounted without leave to run what is in it.
+    [ -f "$from/bin/volvox-agent" ] || fail "$from is no unpacked tar of Volvox: see --from"
+    machine=$(cat "$from/machine" 2>/dev/null || uname -m)
+    [ -n "$root" ] || [ "$machine" = "$(uname -m)" ] ||
+        fail "this tar is for $machine, and this machine is $(uname -m)"
 fi
+for part in $parts; do refuse_packaged "$part"; done
 for part in $parts; do
     if [ "$action" = install ]; then install_part "$part"; else remove_part "$part"; fi
 done
+[ -z "$failed" ] || fail "installed, but not started:$failed"

@@ -30,7 +30,7 @@ const IO: [(&str, &str); 19] = [
     ("config", "reads the configuration file"),
     ("control", "a socket for people on the machine"),
     ("run", "builds the drivers, owns shutdown"),
-    ("offline", "subcommands on a database at rest"),
+    ("offline", "subcommands on what is at rest: a database, a cell"),
     ("gossip", "speaks to the mesh"),
     ("driver", "performs what logic decided"),
     ("store", "SQLite"),

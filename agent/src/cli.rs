@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::config::Config;
-use crate::run;
+use crate::{offline, run};
 
 /// The agent of a Volvox cell: it runs containers on this machine.
 #[derive(Debug, Parser)]
@@ -28,6 +28,7 @@ const EXAMPLES: &str = "Examples:
   volvox-agent run                                    all defaults: state in /var/lib/volvox/agent
   volvox-agent --config agent.toml run
   volvox-agent join volvox-join-v1...                 make this machine a cell of a cluster
+  ssh coordinator volvox-coordinator init | volvox-agent join -
   volvox-agent status                                 how the cell is doing, coordinator or not
   volvox-agent evacuate --wait                        empty the cell before maintenance
   volvox-agent container start --name web --port 8080 -- python3 -m http.server 8080
@@ -58,7 +59,8 @@ enum Command {
     ///
     /// An agent that runs notices by itself, and is waited for.
     Join {
-        /// The line.
+        /// The line; or `-`: it is read from stdin, and shows neither in the list of processes nor in
+        /// the shell's history.
         line: String,
     },
     /// How this cell is doing. Works without a coordinator.
@@ -103,8 +105,18 @@ enum Command {
     },
     /// Remove every container, the network and the mounts of a cell whose agent does not run.
     ///
-    /// Layers and downloads stay in the state folder.
+    /// Layers and downloads stay in the state folder. What cannot be removed is told, and keeps nothing
+    /// else: run it again when the reason is gone.
     Clean,
+    /// Ask what runs in containers to end, if this machine is going down; systemd calls it.
+    ///
+    /// The cell's assignments stay as they are, and are started again after the boot. It waits for
+    /// containers.graceful_shutdown_s at most.
+    Shutdown {
+        /// Also if the machine is not going down.
+        #[arg(long)]
+        anyway: bool,
+    },
     /// Look after the containers of the agent that runs on this machine: for debugging.
     #[command(subcommand)]
     Container(container::Command),
@@ -154,11 +166,12 @@ fn configuration(check: Option<&Path>) -> anyhow::Result<ExitCode> {
 fn perform(config: &Config, command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run => run::run(config).map(|()| ExitCode::SUCCESS),
-        Command::Clean => run::clean(config).map(|containers| {
+        Command::Clean => offline::clean(config).map(|containers| {
             say(&format!("removed {containers} containers, the network and the mounts"));
             ExitCode::SUCCESS
         }),
-        Command::Join { line } => cell::join(config, &line),
+        Command::Shutdown { anyway } => shutdown(config, anyway),
+        Command::Join { line } => cell::join(config, &cell::line(line)?),
         Command::Status { json } => cell::status(config, json),
         Command::Members { json } => cell::members(config, json),
         Command::Containers { json } => container::run(config, container::Command::List { json }),
@@ -168,6 +181,15 @@ fn perform(config: &Config, command: Command) -> anyhow::Result<ExitCode> {
         Command::Config { check } => configuration(check.as_deref()),
         Command::Container(command) => container::run(config, command),
     }
+}
+
+fn shutdown(config: &Config, anyway: bool) -> anyhow::Result<ExitCode> {
+    if !anyway && !offline::is_going_down() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let offline::Asked { asked, left } = offline::end_processes(config)?;
+    say(&format!("asked {asked} processes in containers to end; {left} still run"));
+    Ok(ExitCode::SUCCESS)
 }
 
 #[expect(clippy::print_stdout, reason = "what the person has asked for")]

@@ -8,6 +8,7 @@ pub mod control;
 pub mod executor;
 pub mod gossip;
 pub mod image;
+mod offline;
 pub mod rep;
 pub mod run;
 pub mod runtime;

@@ -150,9 +150,10 @@ async fn live(
     let mut moved = std::pin::pin!(moved(config));
     loop {
         tokio::select! {
-            evacuated = &mut is_evacuated, if membership.get().is_some() => {
-                // Whoever looks after us is to start another.
-                evacuated.context("the rep has ended")?;
+            evacuated = &mut is_evacuated => {
+                // Whoever looks after us is to start another. What kept this machine from being a
+                // member after it had joined was logged, and may be over by then.
+                evacuated.context("the rep has ended, or could not begin")?;
                 // Everybody may know: there is nothing here any more.
                 if let Some(member) = membership.get() {
                     member.mesh.leave().await;
@@ -163,14 +164,17 @@ async fn live(
             _ = signals.terminate.recv() => {
                 if stopping || !config.evacuate_on_stop || membership.get().is_none() {
                     info!("SIGTERM: ending, the containers go on");
+                    notify(&[NotifyState::Stopping]);
                     return Ok(End::Over);
                 }
                 stopping = true;
                 notify(&[NotifyState::Stopping]);
                 evacuate("SIGTERM", membership);
             }
+            // systemd's word for a restart, see the unit: it must never evacuate.
             _ = signals.interrupt.recv() => {
                 info!("SIGINT: ending, the containers go on");
+                notify(&[NotifyState::Stopping]);
                 return Ok(End::Over);
             }
             () = &mut moved => return Ok(End::Moved),
@@ -270,7 +274,8 @@ fn notify(states: &[NotifyState<'_>]) {
     }
 }
 
-fn open(config: &Config) -> anyhow::Result<Executor> {
+/// The machine and what is known of its containers.
+pub(crate) fn open(config: &Config) -> anyhow::Result<Executor> {
     anyhow::ensure!(nix::unistd::geteuid().is_root(), "containers need root: run it as root");
     raise_open_files(config.settings.capacity.containers)?;
     let mut builder = std::fs::DirBuilder::new();
@@ -295,24 +300,4 @@ fn raise_open_files(containers: u32) -> anyhow::Result<()> {
          the limit (LimitNOFILE= in a systemd unit), or lower capacity.containers"
     );
     Ok(())
-}
-
-/// Removes every container of a cell, its network and its mounts. The agent must not be running.
-/// Layers and downloads stay.
-pub fn clean(config: &Config) -> anyhow::Result<usize> {
-    let executor = open(config)?;
-    let containers = executor.containers()?;
-    for container in &containers {
-        let guid = container.container.guid.clone();
-        executor.delete(guid.clone()).with_context(|| format!("delete {guid}"))?;
-    }
-    drop(executor);
-    Machine::remove(config.machine.clone())?;
-    match std::fs::remove_dir_all(&config.run_dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("remove {}", config.run_dir.display()));
-        }
-        Ok(()) | Err(_) => {}
-    }
-    Ok(containers.len())
 }

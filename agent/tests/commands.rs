@@ -65,6 +65,118 @@ fn a_container_is_started_looked_at_used_stopped_and_deleted() {
     cell.open();
 }
 
+/// What a removal of the package rests on: one container that cannot go does not keep the others, and
+/// nothing is forgotten.
+#[test]
+fn clean_goes_on_after_a_failure_and_can_be_done_again() {
+    let Some(mut cell) = Cell::new("clean_goes_on_after_a_failure") else { return };
+    cell.executor = None;
+    let mut agent = Agent::start(&cell);
+    drop(agent.client());
+    let prefix = cell.folder.path().file_name().unwrap().to_str().unwrap().to_owned();
+    let prefix = prefix.trim_start_matches('.');
+    let names = ["a", "b"].map(|it| format!("{prefix}-{it}"));
+    for name in &names {
+        let words = ["container", "start", "--name", name, "--", "/bin/sleep", "1000"];
+        let (status, said, complained) = typed(&cell, &words);
+        assert_eq!(status, 0, "{said}{complained}");
+    }
+    drop(agent);
+    let state = cell.folder.path();
+    let containers = walk_for(state, &names[0]);
+    let blocked = containers.join(&names[0]).join("blocked");
+    std::fs::create_dir(&blocked).unwrap();
+    let mount = |words: &[&str]| {
+        let done = std::process::Command::new(words[0]).args(&words[1..]).status().unwrap();
+        assert!(done.success(), "{words:?}");
+    };
+    mount(&["mount", "-t", "tmpfs", "none", blocked.to_str().unwrap()]);
+    let (status, said, complained) = typed(&cell, &["clean"]);
+    mount(&["umount", blocked.to_str().unwrap()]);
+    assert_eq!(status, 2, "{said}{complained}");
+    assert!(complained.contains(&format!("delete {}", names[0])), "{complained}");
+    assert!(!complained.contains(&names[1]), "{complained}");
+    assert!(!containers.join(&names[1]).exists(), "the other one was kept");
+    let (status, said, complained) = typed(&cell, &["clean"]);
+    assert_eq!(status, 0, "{complained}");
+    assert!(said.contains("removed 1 containers"), "{said}");
+    let (status, said, _) = typed(&cell, &["clean"]);
+    assert_eq!(status, 0, "with nothing to do");
+    assert!(said.contains("removed 0 containers"), "{said}");
+    cell.open();
+}
+
+/// The folder below this one that has an entry of this name.
+fn walk_for(folder: &std::path::Path, name: &str) -> std::path::PathBuf {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        if next.join(name).exists() {
+            return next;
+        }
+        let entries = std::fs::read_dir(&next).into_iter().flatten().flatten();
+        folders.extend(entries.filter(|it| it.file_type().unwrap().is_dir()).map(|it| it.path()));
+    }
+    panic!("{name} is nowhere in {}", folder.display());
+}
+
+/// When the machine goes down: programs have their grace, and nothing is forgotten.
+#[test]
+fn shutdown_asks_programs_to_end_and_leaves_the_records() {
+    let Some(mut cell) = Cell::new("shutdown_asks_programs_to_end") else { return };
+    cell.executor = None;
+    let mut agent = Agent::start(&cell);
+    drop(agent.client());
+    let name = format!("{}-one", cell.folder.path().file_name().unwrap().to_str().unwrap());
+    let name = name.trim_start_matches('.');
+    let script = "trap 'echo farewell; exit 0' TERM; echo up; while :; do sleep 0.1; done";
+    let words = ["container", "start", "--name", name, "--", "/bin/sh", "-c", script];
+    let (status, said, complained) = typed(&cell, &words);
+    assert_eq!(status, 0, "{said}{complained}");
+    until("it has begun", || {
+        let (_, said, _) = typed(&cell, &["container", "logs", name]);
+        said.contains("up").then_some(())
+    });
+    drop(agent);
+    let (status, said, _) = typed(&cell, &["shutdown"]);
+    assert_eq!((status, said.as_str()), (0, ""), "this machine is not going down");
+    let (status, said, complained) = typed(&cell, &["shutdown", "--anyway"]);
+    assert_eq!(status, 0, "{complained}");
+    assert_eq!(said, "asked 1 processes in containers to end; 0 still run\n");
+    let mut agent = Agent::start(&cell);
+    drop(agent.client());
+    let (_, said, _) = typed(&cell, &["container", "logs", name]);
+    assert!(said.contains("farewell"), "{said}");
+    let (_, said, _) = typed(&cell, &["container", "list"]);
+    assert!(said.contains(name), "{said}");
+    drop(agent);
+    assert_eq!(typed(&cell, &["clean"]).0, 0);
+    cell.open();
+}
+
+#[test]
+fn a_line_may_come_from_stdin() {
+    let Some(mut cell) = Cell::new("a_line_may_come_from_stdin") else { return };
+    cell.executor = None;
+    drop(Agent::start(&cell).client());
+    for (given, told) in [
+        ("volvox-agent join volvox-join-v1.nonsense\n", "the join token is cut"),
+        ("nothing of the kind", "no line volvox-join-... on stdin"),
+    ] {
+        let mut joining = command(&cell)
+            .args(["join", "-"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        joining.stdin.take().unwrap().write_all(given.as_bytes()).unwrap();
+        let output = joining.wait_with_output().unwrap();
+        let complained = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{complained}");
+        assert!(complained.contains(told), "{complained}");
+    }
+    cell.open();
+}
+
 #[test]
 fn what_cannot_be_is_said_with_the_way_out() {
     let Some(mut cell) = Cell::new("what_cannot_be_is_said_with_the_way_out") else { return };

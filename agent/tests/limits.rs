@@ -196,6 +196,39 @@ fn only_the_devices_that_programs_expect_can_be_opened() {
     }
 }
 
+/// The agent's unit has a score that spares it and its shims when memory is short. Any other score than
+/// 0 will do to show that containers do not have it from them; one above 0 needs no capability.
+#[test]
+fn a_container_does_not_have_the_oom_score_of_its_shim() {
+    const OURS: &str = "300";
+    let Some(cell) = Cell::new("a_container_does_not_have_the_oom_score_of_its_shim") else {
+        return;
+    };
+    let own = "/proc/self/oom_score_adj";
+    let before = std::fs::read_to_string(own).unwrap();
+    std::fs::write(own, OURS).unwrap();
+    let spec = cell.spec("oom");
+    let mut shim = cell.shims.create(&spec).unwrap();
+    std::fs::write(own, before.trim()).unwrap();
+    // The first process, a program, and one that is run in the container later.
+    let script = "cat /proc/1/oom_score_adj /proc/self/oom_score_adj";
+    for (id, user) in [(1, "root"), (2, "vcap")] {
+        shim.run(process(id, user, script)).unwrap();
+        assert_eq!(shim.wait(id, PATIENCE).unwrap().unwrap().end, End::Status(0));
+    }
+    assert_eq!(cell.lines(&spec.id), "0\n0\n0\n0");
+    let shims = std::fs::read_dir("/proc").unwrap().flatten().filter(|it| {
+        let named = std::fs::read(it.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&named).contains(&spec.id)
+    });
+    let scores: Vec<String> = shims
+        .map(|it| std::fs::read_to_string(it.path().join("oom_score_adj")).unwrap())
+        .map(|it| it.trim().to_owned())
+        .collect();
+    // The container's first process has the shim's command line.
+    assert!(scores.iter().any(|it| it == OURS), "the shim has lost its own: {scores:?}");
+}
+
 #[test]
 fn destroying_a_cgroup_ends_everything_in_it_and_nothing_else() {
     let Some(cell) = Cell::new("destroying_a_cgroup_ends_everything_in_it") else { return };

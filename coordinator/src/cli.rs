@@ -4,7 +4,7 @@
 mod cert;
 mod init;
 mod mesh;
-mod owner;
+pub(crate) mod owner;
 mod serve;
 mod socket;
 mod span;
@@ -156,14 +156,8 @@ pub fn main() -> ExitCode {
         Command::JoinToken(command) => mesh::join_token(command),
         Command::Member(command) => mesh::member(command),
         Command::Check { data_dir, json } => offline::check(&data_dir, json),
-        Command::Backup { data_dir, to, json } => {
-            let done = offline::backup(&data_dir, to, json);
-            done.and_then(|code| owner::hand_over(&data_dir).map(|()| code))
-        }
-        Command::Restore { data_dir, from, json } => {
-            let done = offline::restore(&data_dir, from, json);
-            owner::hand_over(&data_dir).and(done)
-        }
+        Command::Backup { data_dir, to, json } => offline::backup(&data_dir, to, json),
+        Command::Restore { data_dir, from, json } => offline::restore(&data_dir, from, json),
         Command::Dump { data_dir } => offline::dump(&data_dir),
     };
     match result {

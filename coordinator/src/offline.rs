@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::bbs::store::inspect::Inspection;
 use crate::bbs::store::{BACKUPS, DATABASE, backup as store};
+use crate::cli::owner::{as_owner, become_owner, is_foreign};
 use anyhow::{Context as _, bail};
 
 /// Prints one line for a person.
@@ -28,6 +29,7 @@ pub(crate) fn complain(error: &anyhow::Error) {
 }
 
 pub(crate) fn check(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    become_owner(folder)?;
     let found = Inspection::of(&existing(folder)?)?;
     if json {
         say(&serde_json::to_string(&found)?);
@@ -67,7 +69,12 @@ pub(crate) fn backup(folder: &Path, to: Option<PathBuf>, json: bool) -> anyhow::
             folder.join(BACKUPS).join(format!("board-{seconds}.db"))
         }
     };
-    store::backup(&database, &to)?;
+    if is_foreign(folder) && !is_inside(folder, &to) {
+        carry_out(folder, &database, &to)?;
+    } else {
+        become_owner(folder)?;
+        store::backup(&database, &to)?;
+    }
     let bytes = std::fs::metadata(&to).context("look at the backup")?.len();
     if json {
         say(&serde_json::json!({"backup": to, "bytes": bytes}).to_string());
@@ -75,6 +82,46 @@ pub(crate) fn backup(folder: &Path, to: Option<PathBuf>, json: bool) -> anyhow::
         say(&format!("backed up to {} ({bytes} bytes)", to.display()));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A backup to where perhaps only root may write: the owner makes it in the data folder, and root takes
+/// it from there by its descriptor.
+fn carry_out(folder: &Path, database: &Path, to: &Path) -> anyhow::Result<()> {
+    store::is_free(to)?;
+    let staged = store::partial_name(&folder.join(BACKUPS).join("leaving"));
+    let made = as_owner(folder, || {
+        store::backup(database, &staged)?;
+        let file = std::fs::File::open(&staged).context("open the backup")?;
+        std::fs::remove_file(&staged).context("remove the staged backup")?;
+        Ok(file)
+    });
+    store::carry(made?, to)?;
+    Ok(())
+}
+
+/// A backup that perhaps only root may read, for the owner: copied into the data folder, with what its
+/// log holds if it has one.
+fn carry_in(folder: &Path, from: &Path) -> anyhow::Result<PathBuf> {
+    let staged = store::partial_name(&folder.join("arriving"));
+    for suffix in ["", "-wal"] {
+        let named = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
+        let file = match std::fs::File::open(named(from)) {
+            Err(_) if !suffix.is_empty() => continue,
+            file => file.with_context(|| format!("open {}", from.display()))?,
+        };
+        as_owner(folder, || Ok(store::carry(file, &named(&staged))?))?;
+    }
+    Ok(staged)
+}
+
+/// Whether a file is, or would be, in the data folder.
+fn is_inside(folder: &Path, file: &Path) -> bool {
+    let parent = match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) | None => Path::new("."),
+    };
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    real(parent).starts_with(real(folder))
 }
 
 pub(crate) fn restore(
@@ -92,7 +139,18 @@ pub(crate) fn restore(
     if !from.is_file() {
         bail!("there is no file {}", from.display());
     }
-    let kept = store::restore(folder, &from)?;
+    let staged = if is_foreign(folder) && !is_inside(folder, &from) {
+        Some(carry_in(folder, &from)?)
+    } else {
+        None
+    };
+    become_owner(folder)?;
+    let kept = store::restore(folder, staged.as_deref().unwrap_or(&from))?;
+    if let Some(staged) = staged {
+        for suffix in ["", "-wal", "-shm"] {
+            let _gone = std::fs::remove_file(format!("{}{suffix}", staged.display()));
+        }
+    }
     if json {
         say(&serde_json::json!({"restored": from, "kept": kept}).to_string());
     } else {
@@ -105,6 +163,7 @@ pub(crate) fn restore(
 }
 
 pub(crate) fn dump(folder: &Path) -> anyhow::Result<ExitCode> {
+    become_owner(folder)?;
     let database = existing(folder)?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let found = Inspection::each(&database, |table, row, record| {

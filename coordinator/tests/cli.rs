@@ -100,3 +100,85 @@ fn bad_input_is_refused_with_a_reason_and_a_way_out() {
     let (code, out, _) = run(&["--help"]);
     assert!(code == 0 && out.contains("Examples:"), "{out}");
 }
+
+/// The user of a data folder may have planted links in it; root follows none, and leaves nothing of its own.
+#[test]
+fn root_works_in_a_foreign_data_folder_as_its_owner() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown, symlink};
+    const OWNER: u32 = 64_123;
+    if !nix::unistd::geteuid().is_root() {
+        let line =
+            "SKIPPED root_works_in_a_foreign_data_folder_as_its_owner: only root can be another";
+        eprintln!("{line}");
+        if let Some(path) = std::env::var_os("VOLVOX_SKIPPED") {
+            use std::io::Write as _;
+            let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+            writeln!(file.unwrap(), "{line}").unwrap();
+        }
+        return;
+    }
+    let around = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(around.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let data = around.path().join("data");
+    let secret = around.path().join("secret");
+    for folder in [&data, &secret] {
+        std::fs::create_dir(folder).unwrap();
+        std::fs::set_permissions(folder, PermissionsExt::from_mode(0o700)).unwrap();
+    }
+    std::fs::write(secret.join("key"), "of root").unwrap();
+    drop(board(&data));
+    // What an owner that was taken over may have prepared.
+    symlink(&secret, data.join("backups")).unwrap();
+    symlink(secret.join("key"), data.join("a-link")).unwrap();
+    for entry in std::fs::read_dir(&data).unwrap().flatten() {
+        std::os::unix::fs::lchown(entry.path(), Some(OWNER), Some(OWNER)).unwrap();
+    }
+    chown(&data, Some(OWNER), Some(OWNER)).unwrap();
+    let data_dir = data.to_str().unwrap();
+    let of_root = |path: &Path| path.symlink_metadata().unwrap().uid() == 0;
+    let all_are_the_owners = || {
+        let files = std::fs::read_dir(&data).unwrap().flatten();
+        let left: Vec<_> = files.map(|it| it.path()).filter(|it| of_root(it)).collect();
+        assert!(left.is_empty(), "{left:?}");
+    };
+
+    let (code, _, err) = run(&["backup", "--data-dir", data_dir]);
+    assert_eq!(code, 2, "a backup through the link");
+    assert!(err.contains("ermission denied"), "{err}");
+    assert_eq!(std::fs::read_dir(&secret).unwrap().count(), 1, "root wrote through the link");
+    assert!(of_root(&secret) && of_root(&secret.join("key")), "root gave its own away");
+    all_are_the_owners();
+
+    std::fs::remove_file(data.join("backups")).unwrap();
+    let inside = run(&["backup", "--data-dir", data_dir]);
+    assert_eq!(inside.0, 0, "{}", inside.2);
+    let copy = secret.join("copy.db");
+    let (code, _, err) = run(&["backup", "--data-dir", data_dir, "--to", copy.to_str().unwrap()]);
+    assert_eq!(code, 0, "to where only root may write: {err}");
+    assert!(of_root(&copy));
+    assert_eq!(copy.metadata().unwrap().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::read_dir(data.join("backups")).unwrap().count(), 1, "only the first");
+    let (code, _, err) =
+        run(&["restore", "--data-dir", data_dir, "--from", copy.to_str().unwrap()]);
+    assert_eq!(code, 0, "from where only root may read: {err}");
+    assert_eq!(run(&["restore", "--data-dir", data_dir]).0, 0, "the newest in the folder");
+    assert_eq!(run(&["check", "--data-dir", data_dir]).0, 0);
+    assert_eq!(run(&["dump", "--data-dir", data_dir]).0, 0);
+    let out = secret.join("certificate");
+    let (code, _, err) = run(&[
+        "cert",
+        "issue",
+        "--data-dir",
+        data_dir,
+        "--role",
+        "read",
+        "--name",
+        "me",
+        "--out",
+        out.to_str().unwrap(),
+    ]);
+    assert_eq!(code, 0, "{err}");
+    all_are_the_owners();
+    let names = std::fs::read_dir(&data).unwrap().flatten().map(|it| it.file_name());
+    assert_eq!(names.filter(|it| it.to_string_lossy().contains("partial")).count(), 0);
+}

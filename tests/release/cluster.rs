@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use volvox_tests::{site, skip};
 
-use crate::markdown::{Page, pages};
+use crate::markdown::{Page, pages, root};
 use crate::reference::{cell, hold};
 
 /// Where our pages say that the coordinator's data and API are.
@@ -188,6 +188,7 @@ const TOKEN: &str = "-H \"Authorization: Bearer $(cat /var/lib/volvox/coordinato
 fn routes(cluster: &Cluster) {
     let text = cluster.said(&format!("curl -sf {TOKEN} localhost:8889/openapi.json"));
     let document: Value = serde_json::from_str(&text).unwrap();
+    hold_document(&document);
     let mut page = "# Routes of the API\nMade from `GET /openapi.json`, which has the bodies too. What they have in \
                     common: [api.md](../api.md).\n\n| route | methods | role | what it does |\n|---|---|---|---|\n"
         .to_owned();
@@ -201,6 +202,39 @@ fn routes(cluster: &Cluster) {
         let _ = writeln!(page, "| `{path}` | {} | {role} | {} |", names.join(", "), cell(words));
     }
     hold("routes.md", &page);
+}
+
+/// The document itself, for who wants to make a client without a coordinator at hand.
+fn hold_document(document: &Value) {
+    let path = root().join("docs/reference/openapi.json");
+    if std::env::var_os("VOLVOX_WRITE").is_some() {
+        let text = serde_json::to_string_pretty(document).unwrap();
+        std::fs::write(path, text + "\n").unwrap();
+        return;
+    }
+    let found = std::fs::read_to_string(path).unwrap_or_default();
+    let found: Value = serde_json::from_str(&found).unwrap_or_default();
+    assert!(
+        found == *document,
+        "docs/reference/openapi.json is out of date: `make reference` writes it anew"
+    );
+}
+
+/// The names of the labels that a metric's samples have, of all that were seen.
+fn labels(text: &str, metric: &str) -> String {
+    let mut names = std::collections::BTreeSet::new();
+    let ends = ["", "_total", "_bucket", "_sum", "_count"];
+    for line in text.lines().filter(|it| !it.starts_with('#')) {
+        let Some((name, rest)) = line.split_once('{') else { continue };
+        if !ends.iter().any(|end| name == format!("{metric}{end}")) {
+            continue;
+        }
+        let inside = rest.rsplit_once('}').map_or("", |it| it.0);
+        // No value of ours holds a comma.
+        let pairs = inside.split(',').filter_map(|it| it.split_once('='));
+        names.extend(pairs.map(|it| it.0).filter(|it| *it != "le").map(str::to_owned));
+    }
+    names.iter().map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// Name, kind and meaning of all metrics in a text, in the order of their names.
@@ -229,15 +263,22 @@ fn described(text: &str) -> Vec<(String, String, String)> {
 
 fn metrics(cluster: &Cluster) {
     let coordinator = cluster.said(&format!("curl -sf {TOKEN} localhost:8889/metrics"));
-    let agent = cluster.said("volvox-agent metrics");
+    // With containers on the first cell, so that their metrics have samples.
+    let agent = cluster.said(
+        "volvox run seen --rootfs host: --memory 32 --instances 4 --wait -- /bin/sleep 1000 >&2
+         volvox-agent metrics
+         volvox stop seen --wait >&2",
+    );
     let mut page = "# Metrics\nHow to scrape them: [monitor](../howto/monitor.md).\n".to_owned();
     for (title, text) in [
         ("Of the coordinator, at `/metrics` of the API", coordinator),
         ("Of an agent, at `127.0.0.1:8892/metrics`", agent),
     ] {
-        let _ = write!(page, "\n## {title}\n\n| metric | kind | what it is |\n|---|---|---|\n");
+        let head = "| metric | kind | labels | what it is |\n|---|---|---|---|";
+        let _ = write!(page, "\n## {title}\n\n{head}\n");
         for (name, kind, help) in described(&text) {
-            let _ = writeln!(page, "| `{name}` | {kind} | {} |", cell(&help));
+            let labels = labels(&text, &name);
+            let _ = writeln!(page, "| `{name}` | {kind} | {labels} | {} |", cell(&help));
         }
     }
     hold("metrics.md", &page);

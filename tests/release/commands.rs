@@ -65,7 +65,8 @@ fn ours(line: &str) -> Vec<Vec<String>> {
     let words = words(line.strip_prefix("$ ").unwrap_or(line), &mut inner);
     let mut found: Vec<Vec<String>> = inner.iter().flat_map(|it| ours(it)).collect();
     for command in words.split(|word| word == "\n") {
-        let is_before = |it: &&String| it.contains('=') || *it == "sudo" || *it == "nice";
+        let is_before =
+            |it: &&String| it.contains('=') || ["sudo", "env", "nice"].contains(&it.as_str());
         let mut rest = &command[command.iter().take_while(is_before).count()..];
         if let [u, _, after @ ..] = rest
             && u == "-u"
@@ -186,6 +187,7 @@ fn a_flag_that_does_not_exist_is_found() {
     for (line, is_bad) in [
         ("volvox ps --watch", false),
         ("sudo volvox ps --watsh", true),
+        ("sudo env PATH=\"$PATH\" volvox dev --sells 2", true),
         ("A=$(volvox cells --jsn | head -1) curl x", true),
         ("volvox apply -f - <<'END'", false),
         ("echo volvox nothing", false),

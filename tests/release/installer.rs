@@ -144,10 +144,25 @@ fn the_tar_itself_is_taken() {
     let system = folder.path().join("system");
     let script = root().join("packaging/install.sh");
     let words = ["--from", packed.to_str().unwrap(), "--prefix", "/opt/volvox", "agent"];
+    // Another tar than the one that was meant.
+    let sum = folder.path().join("volvox.tar.gz.sha256");
+    std::fs::write(&sum, format!("{:064}  volvox.tar.gz\n", 0)).unwrap();
+    let said = install(&script, &system, &words);
+    assert_eq!(said.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&said.stderr).contains("fetch it again"));
+    assert!(!system.exists());
+    let sha256 =
+        Command::new("sha256sum").arg("volvox.tar.gz").current_dir(folder.path()).output().unwrap();
+    std::fs::write(&sum, sha256.stdout).unwrap();
     done(&install(&script, &system, &words));
     assert!(system.join("opt/volvox/bin/volvox-agent").exists());
     let unit = std::fs::read_to_string(system.join("etc/systemd/system/volvox-agent.service"));
-    assert!(unit.unwrap().contains("ExecStart=/opt/volvox/bin/volvox-agent "));
+    let unit = unit.unwrap();
+    assert!(unit.contains("ExecStart=/opt/volvox/bin/volvox-agent "));
+    assert!(unit.contains("ExecStopPost=-/opt/volvox/bin/volvox-agent "));
+    // Where it was put is found again.
+    done(&install(&script, &system, &["--purge", "agent"]));
+    assert_eq!(files(&system), Vec::<String>::new());
 }
 
 #[test]

@@ -126,7 +126,13 @@ fn keys(title: &str, sample: &str) -> String {
                 page += "\n| key | default | what it is |\n|---|---|---|\n";
                 is_table = true;
             }
-            let _ = writeln!(page, "| `{name}`{marked} | `{}` | {} |", cell(value), cell(&meaning));
+            let (value, example) = match value.strip_suffix(" # an example") {
+                Some(value) => (value, " (an example)"),
+                None => (value, ""),
+            };
+            let value = cell(value);
+            let _ =
+                writeln!(page, "| `{name}`{marked} | `{value}`{example} | {} |", cell(&meaning));
             meaning.clear();
         }
     }
@@ -162,31 +168,96 @@ fn readable(number: u64) -> String {
     text
 }
 
+/// Rows of a table of limits: the constants of a source that are public, or those of these names.
+fn limits(page: &mut String, source: &str, names: Option<&[&str]>) -> usize {
+    let (mut meaning, mut count) = (String::new(), 0);
+    for line in source.lines() {
+        if let Some(text) = line.strip_prefix("/// ") {
+            let _ = write!(meaning, "{text} ");
+            continue;
+        }
+        let found = line.trim_start_matches("pub ").strip_prefix("const ");
+        if let Some((left, right)) = found.and_then(|it| it.split_once(" = ")) {
+            let name = left.split(':').next().unwrap_or_default();
+            if names.map_or(line.starts_with("pub "), |names| names.contains(&name)) {
+                let number = readable(value(right.trim_end_matches(';')));
+                let _ = writeln!(page, "| {} | {number} |", cell(&meaning));
+                count += 1;
+            }
+        }
+        meaning.clear();
+    }
+    count
+}
+
 #[test]
 fn the_reference_of_limits_is_what_the_protocol_has() {
-    let source = include_str!("../../protocol/src/limits.rs");
     let mut page =
         "# Limits\nWhat may be said at most; each refusal names its limit and what was given. \
                     Limits of the API's connections are keys of \
                     [`[api.limits]`](coordinator-config.md).\n\n| | at most |\n|---|---|\n"
             .to_owned();
-    let (mut meaning, mut count) = (String::new(), 0);
-    for line in source.lines() {
-        if let Some(text) = line.strip_prefix("/// ") {
-            let _ = write!(meaning, "{text} ");
-        } else if let Some((_, value_text)) =
-            line.strip_prefix("pub const ").and_then(|it| it.split_once(" = "))
-        {
-            let number = readable(value(value_text.trim_end_matches(';')));
-            let _ = writeln!(page, "| {} | {number} |", cell(&meaning));
-            meaning.clear();
-            count += 1;
-        } else {
-            meaning.clear();
+    let count = limits(&mut page, include_str!("../../protocol/src/limits.rs"), None);
+    assert!(count > 30, "only {count} limits were found: the file is not read rightly");
+    page += "\n## Of the mesh\n\n| | at most |\n|---|---|\n";
+    let mut others = 0;
+    for (source, names) in [
+        (include_str!("../../mesh/src/logic.rs"), &["MEMBERS"][..]),
+        (include_str!("../../mesh/src/record.rs"), &["BODY_BYTES", "REVOCATIONS"]),
+        (include_str!("../../mesh/src/message.rs"), &["DATAGRAM_BYTES", "PACKET_BYTES"]),
+        (include_str!("../../mesh/src/transport.rs"), &["DIALS"]),
+    ] {
+        others += limits(&mut page, source, Some(names));
+    }
+    assert_eq!(others, 6, "a limit of the mesh has another name now");
+    page += "\n## Of a container\n\n| | at most |\n|---|---|\n";
+    let names = ["RUNNING", "PROCESSES", "CAPTURE_BYTES"];
+    let found = limits(&mut page, include_str!("../../agent/src/runtime/spec.rs"), Some(&names));
+    assert_eq!(found, names.len(), "a limit of containers has another name now");
+    page += "\nLimits that are settings: [the agent's](agent-config.md), [the coordinator's](coordinator-config.md).\n";
+    hold("limits.md", &page);
+}
+
+/// The fields of each event's payload, by variant, as its `Serialize` has them.
+fn payloads(source: &str) -> std::collections::BTreeMap<String, String> {
+    let keys = fields_of(source, "fn keys<");
+    let mut found = std::collections::BTreeMap::new();
+    for part in source.split("impl Serialize for ").skip(1) {
+        let body = part.split("\n}\n").next().unwrap_or_default();
+        let mut waiting: Vec<String> = Vec::new();
+        // Arms, one after the other: their variants, then the one call that they make.
+        for word in body.split([' ', '(', '\n']).filter(|it| !it.is_empty()) {
+            if word.contains("Event::") {
+                waiting.push(word.to_owned());
+                continue;
+            }
+            let fields = match word {
+                "one" => body_of_one(body, waiting.first().map(String::as_str)),
+                "both" => fields_of(source, "fn both<"),
+                "changed" => [keys.clone(), fields_of(source, "fn changed<")].concat(),
+                "crashed" => [keys.clone(), fields_of(source, "fn crashed<")].concat(),
+                _ => continue,
+            };
+            let shown: Vec<String> = fields.iter().map(|it| format!("`{it}`")).collect();
+            for variant in waiting.drain(..) {
+                found.insert(variant, shown.join(", "));
+            }
         }
     }
-    assert!(count > 30, "only {count} limits were found: the file is not read rightly");
-    hold("limits.md", &page);
+    found
+}
+
+/// The names that a function of that file writes.
+fn fields_of(source: &str, head: &str) -> Vec<String> {
+    let body = source.split(head).nth(1).and_then(|it| it.split("\n}").next()).unwrap_or_default();
+    let calls = body.split("serialize_field(\"").skip(1);
+    calls.map(|it| it.split('"').next().unwrap_or_default().to_owned()).collect()
+}
+
+/// The name of the one record of an event.
+fn body_of_one(body: &str, variant: Option<&str>) -> Vec<String> {
+    let after = variant.and_then(|it| body.split(&format!("{it}(")).nth(1)).unwrap_or_default();
+    after.split('"').nth(1).map(str::to_owned).into_iter().collect()
 }
 
 #[test]
@@ -195,8 +266,11 @@ fn the_reference_of_events_is_what_the_protocol_tells() {
     let mut meanings = std::collections::BTreeMap::new();
     let (mut of, mut meaning) = ("", String::new());
     let mut page = "# Events\nNames on the streams of [the API](../api.md#events), in `event:`; the payload is \
-                    JSON in `data:`, with what was before and what is after.\n\n| event | means |\n|---|---|\n"
+                    JSON in `data:`, with what was before and what is after. What the records hold: the schemas in \
+                    [openapi.json](openapi.json). `trace_id` is there when the caller gave one.\n\n\
+                    | event | means | fields |\n|---|---|---|\n"
         .to_owned();
+    let fields = payloads(source);
     let mut count = 0;
     for line in source.lines().map(str::trim) {
         if let Some(rest) = line.strip_prefix("pub enum ") {
@@ -207,7 +281,8 @@ fn the_reference_of_events_is_what_the_protocol_tells() {
             let variant = variant.split('(').next().unwrap_or_default();
             let name = name.trim_end_matches(['"', ',']);
             let said: &String = meanings.get(variant).unwrap_or_else(|| panic!("{variant}"));
-            let _ = writeln!(page, "| `{name}` | {} |", cell(said));
+            let fields = fields.get(variant).unwrap_or_else(|| panic!("{variant} has no payload"));
+            let _ = writeln!(page, "| `{name}` | {} | {fields} |", cell(said));
             count += 1;
         } else {
             let variant = line.split('(').next().unwrap_or_default();

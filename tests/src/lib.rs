@@ -29,7 +29,10 @@ pub fn installed_configuration(sample: &str) -> String {
         None => format!("#{line}\n"),
     });
     let text: String = lines.collect();
-    text.replace(" Keys behind \"#=\" have a default that is the\n# machine's own.", "")
+    text.replace(
+        " Keys behind \"#=\" have a default that is the\n# machine's own.",
+        " Where a value is marked as an\n# example, it is no default: that is the machine's own, or none.",
+    )
 }
 
 /// Says that a test could not run here, and why, where `make test` collects it.

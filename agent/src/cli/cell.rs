@@ -1,6 +1,7 @@
 //! Commands about the cell as a whole: join, status, members, containers, evacuate. But for joining
 //! they ask the agent on this machine, so they work without a coordinator.
 
+use std::io::Read as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -13,11 +14,27 @@ use crate::config::Config;
 use crate::control::{Client, Reply, Request, Status};
 use crate::gossip;
 
+/// Of stdin no more than this is read for a line.
+const LINE_BYTES: u64 = 64 << 10;
+
 /// Between two looks at an evacuation.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// How long an agent that runs has to reach the coordinator after this machine was let in.
 const CONTACT: Duration = Duration::from_secs(30);
+
+/// The line to join with; `-` stands for what is on stdin: the line, or the whole command that `init`
+/// printed.
+pub(super) fn line(given: String) -> anyhow::Result<String> {
+    if given != "-" {
+        return Ok(given);
+    }
+    let mut text = String::new();
+    // Longer than any line is; what is piped in by mistake is not read to its end.
+    std::io::stdin().take(LINE_BYTES).read_to_string(&mut text).context("read the line")?;
+    let found = text.split_whitespace().find(|it| it.starts_with("volvox-join-"));
+    found.map(str::to_owned).context("there is no line volvox-join-... on stdin")
+}
 
 /// Joins the mesh with a line.
 pub(super) fn join(config: &Config, line: &str) -> anyhow::Result<ExitCode> {

@@ -146,18 +146,20 @@ impl Machine {
         })
     }
 
-    /// Removes the network and the mounts of a cell that has no containers any more.
+    /// Removes the network and the mounts of a cell that has no containers any more. What cannot be
+    /// removed does not keep the rest.
     pub fn remove(config: MachineConfig) -> Result<(), RuntimeError> {
         Shims::new(&config.state, &config.shim).close();
         let mounts = config.state.join("layers").join("mounts");
-        Network::open(config.network)
+        let mut done = Network::open(config.network)
             .and_then(Network::destroy)
-            .map_err(RuntimeError::doing("remove the network"))?;
+            .map_err(RuntimeError::doing("remove the network"));
         for entry in std::fs::read_dir(mounts).into_iter().flatten().flatten() {
-            image_mount::unmount(&entry.path())
-                .map_err(RuntimeError::doing("remove a mounted image"))?;
+            let unmounted = image_mount::unmount(&entry.path())
+                .map_err(RuntimeError::doing("remove a mounted image"));
+            done = done.and(unmounted);
         }
-        Ok(())
+        done
     }
 
     /// Begins to hear the shims.

@@ -78,6 +78,7 @@ impl Container {
 /// From outside: gives the first process its ids and its root file system, which is mounted only now
 /// because its layers show the ids of the new user namespace. It joins its cgroup itself.
 fn admit(spec: &ContainerSpec, folder: &Path, init: i32) -> io::Result<Prepared> {
+    forget_oom_score(&init.to_string())?;
     let users = if spec.privileged {
         None
     } else {
@@ -87,6 +88,21 @@ fn admit(spec: &ContainerSpec, folder: &Path, init: i32) -> io::Result<Prepared>
         Some(File::open(format!("/proc/{init}/ns/user"))?)
     };
     mounts::prepare(spec, folder, users.as_ref().map(AsFd::as_fd))
+}
+
+/// Gives a process the kernel's ordinary chance to be killed when memory is short. The unit makes the
+/// agent and its shims the last ones to go, and what runs in a container would have that from them.
+/// From a process with CAP_SYS_RESOURCE this is also the least that the container can come back to.
+pub(super) fn forget_oom_score(process: &str) -> io::Result<()> {
+    let file = format!("/proc/{process}/oom_score_adj");
+    match std::fs::write(&file, "0") {
+        // Without the capability a score above 0 may have to stay: that protects nobody.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let score = std::fs::read_to_string(&file)?;
+            if score.starts_with('-') { Err(error) } else { Ok(()) }
+        }
+        written => written,
+    }
 }
 
 /// Hears whether the first process could furnish its house.

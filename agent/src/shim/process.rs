@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use seccompiler::BpfProgram;
 
-use super::container::Container;
+use super::container::{Container, forget_oom_score};
 use super::output::Streams;
 use super::sys::{self, Fork};
 use super::user::{self, User};
@@ -79,6 +79,7 @@ pub(crate) fn spawn(
 fn enter(container: &Container) -> io::Result<()> {
     // The container sees this process from its birth on, and must not look into it.
     sys::prctl(libc::PR_SET_DUMPABLE, 0)?;
+    forget_oom_score("self")?;
     container.cgroup.join()?;
     sys::enter(container.pidfd.as_fd(), container.namespaces & !libc::CLONE_NEWPID)
 }

@@ -186,6 +186,11 @@ fn turn(path: &Path) -> Result<File, durable::FileError> {
     Ok(file)
 }
 
+/// Makes the API's authority in this data folder, if there is none yet.
+pub fn ensure_authority(data_dir: &Path) -> Result<(), TlsError> {
+    authority_files(&data_dir.join(FOLDER)).map(drop)
+}
+
 /// The authority as it signs, and its certificate as PEM.
 fn issuer(folder: &Path) -> Result<(Issuer<'static, KeyPair>, String), TlsError> {
     let (ca_path, ca_key_path) = authority_files(folder)?;

@@ -8,9 +8,10 @@ use clap::Subcommand;
 use volvox_mesh::tls::config::system_clock;
 use volvox_protocol::id::CellId;
 
+use super::owner::as_owner;
 use super::span;
 use crate::api::access::Role;
-use crate::api::tls::{Order, Terms, issue};
+use crate::api::tls::{Order, Terms, ensure_authority, issue};
 use crate::offline::say;
 
 /// What to do about certificates.
@@ -56,6 +57,8 @@ pub(crate) enum CertCommand {
 
 pub(crate) fn run(command: CertCommand) -> anyhow::Result<ExitCode> {
     let CertCommand::Issue { data_dir, role, name, out, expires, key, host, force, json } = command;
+    // Root's would be of no use to the coordinator. Key and certificate are the caller's.
+    as_owner(&data_dir, || Ok(ensure_authority(&data_dir)?))?;
     let terms = Terms { name, role, lifetime: expires, hosts: host };
     let order = Order { terms, key, folder: out, force };
     let written = issue(system_clock()(), &data_dir, &order)?;

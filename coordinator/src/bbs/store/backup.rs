@@ -1,6 +1,6 @@
 //! Copies of the database: made while it is in use, checked, put back.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,18 +18,46 @@ pub(super) const RESTORING: &str = "restoring";
 /// and on the disk when this returns, or there is none. Only its owner may read it: definitions
 /// hold passwords.
 pub fn backup(from: &Path, to: &Path) -> Result<(), StoreError> {
-    let failed = |reason: String| StoreError::Backup { path: to.to_owned(), reason };
+    is_free(to)?;
+    place(to, |partial| copy(from, partial))
+}
+
+/// Copies a whole backup that is open to the new file `to`, as [`backup`] does with a database.
+pub fn carry(mut from: File, to: &Path) -> Result<(), StoreError> {
+    is_free(to)?;
+    place(to, |partial| {
+        let io = |error: std::io::Error| error.to_string();
+        std::fs::create_dir_all(parent(to)).map_err(io)?;
+        let mut file = new_file(partial).map_err(io)?;
+        std::io::copy(&mut from, &mut file).map_err(io)?;
+        file.sync_all().map_err(io)
+    })
+}
+
+/// Whether a backup may have this name: none takes the place of a file.
+pub fn is_free(to: &Path) -> Result<(), StoreError> {
     if to.exists() {
-        return Err(failed("the file exists already".to_owned()));
+        let reason = "the file exists already".to_owned();
+        return Err(StoreError::Backup { path: to.to_owned(), reason });
     }
+    Ok(())
+}
+
+/// Gives a file its name when it is whole.
+fn place(to: &Path, fill: impl FnOnce(&Path) -> Result<(), String>) -> Result<(), StoreError> {
     let partial = partial_name(to);
-    let copied = copy(from, &partial).and_then(|()| {
+    let filled = fill(&partial).and_then(|()| {
         // A link, unlike a rename, never takes the place of a file that came in between.
         std::fs::hard_link(&partial, to).map_err(|error| error.to_string())?;
         sync_folder(parent(to)).map_err(|error| error.to_string())
     });
     let _ = std::fs::remove_file(&partial);
-    copied.map_err(failed)
+    filled.map_err(|reason| StoreError::Backup { path: to.to_owned(), reason })
+}
+
+/// A file made by us, empty and private.
+fn new_file(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().create_new(true).write(true).mode(0o600).open(path)
 }
 
 /// Writes a whole copy to the new file `to` and syncs it.
@@ -37,8 +65,8 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
     let io = |error: std::io::Error| error.to_string();
     let sql = |error: rusqlite::Error| error.to_string();
     std::fs::create_dir_all(parent(to)).map_err(io)?;
-    // Made by us, empty and private, before SQLite fills it.
-    let file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(to).map_err(io)?;
+    // Before SQLite fills it.
+    let file = new_file(to).map_err(io)?;
     let source = open_read_only(from).map_err(sql)?;
     let name = to.to_str().ok_or("its name is not UTF-8")?;
     source.execute("VACUUM INTO ?1", [name]).map_err(sql)?;
@@ -151,7 +179,7 @@ pub(super) fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// A name that nobody else writes to: not another backup of this process, not another process.
-pub(super) fn partial_name(path: &Path) -> PathBuf {
+pub(crate) fn partial_name(path: &Path) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let nth = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut name = path.to_owned().into_os_string();
