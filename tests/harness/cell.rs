@@ -4,11 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use volvox_agent::executor::driver::NOT_KEPT;
 use volvox_agent::executor::logic::{
     ContainerView, Depot, Effect as DepotEffect, Input as DepotInput, Restored, Saved,
     Settings as DepotSettings, Standing,
 };
 use volvox_agent::executor::registry::ContainerGuid;
+use volvox_agent::executor::steps::Input as StepInput;
 use volvox_agent::executor::work::{Owner, Work};
 use volvox_agent::rep::assignments::{Text, Write};
 use volvox_agent::rep::logic::{Effect, Input, Rep, Settings, Unanswered};
@@ -358,7 +360,8 @@ impl World {
 
     /// As the executor's driver does. Whether the agent is still there.
     fn perform(&mut self, nth: usize, effects: Vec<DepotEffect>) -> bool {
-        let mut touched = BTreeSet::new();
+        let (mut touched, mut not_kept) = (BTreeSet::new(), BTreeSet::new());
+        let mut not_started = Vec::new();
         for effect in effects {
             if self.burns(nth) {
                 return false;
@@ -374,6 +377,9 @@ impl World {
                         let bytes = serde_json::to_vec(&progress).expect("it can be written");
                         cell.disk.progress.insert(guid.clone(), bytes);
                     }
+                    if cell.disk.full {
+                        not_kept.insert(guid.clone());
+                    }
                     touched.insert(guid);
                 }
                 DepotEffect::KeepWork(guid, work) => {
@@ -385,6 +391,11 @@ impl World {
                 DepotEffect::Emit(_) | DepotEffect::DeleteFailed(..) => {}
                 DepotEffect::RefuseReservation(guid, refusal) => {
                     agent.refused.push((guid, refusal.to_string()));
+                }
+                DepotEffect::Do(guid, Deed::Spawn(order))
+                    if not_kept.contains(&guid) && agent.depot.runs_once(&guid) =>
+                {
+                    not_started.push((guid, order.step));
                 }
                 DepotEffect::Do(guid, deed) => {
                     if let Deed::Spawn(_) = &deed
@@ -403,8 +414,14 @@ impl World {
             }
         }
         self.show(nth, touched);
+        for (guid, step) in not_started {
+            self.count("task not started");
+            let local = self.cells[nth].local(self.now());
+            let failed = StepInput::SpawnFailed { step, error: NOT_KEPT.to_owned() };
+            self.decide(nth, local, DepotInput::Step(guid, failed));
+        }
         self.plan_due(nth);
-        true
+        self.cells[nth].agent.is_some()
     }
 
     fn show(&mut self, nth: usize, touched: BTreeSet<ContainerGuid>) {

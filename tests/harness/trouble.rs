@@ -113,6 +113,44 @@ impl World {
                     self.plan_due(nth);
                 }
             }
+            Kind::NotMade
+            | Kind::SlowMaking
+            | Kind::NotDestroyed
+            | Kind::Hang
+            | Kind::Busy
+            | Kind::CellDiskFull => self.machine_trouble(kind, nth),
+            Kind::SelfTest => {
+                self.rep_hears(nth, Input::Healthy(false));
+                self.ends_later(kind, vec![nth], 500, 20_000);
+            }
+            Kind::Evacuation => {
+                // Not all at once: an operator sees to it that there is room for the rest.
+                let evacuating = self.trouble.under_way.values();
+                let evacuating = evacuating.filter(|(it, _)| *it == kind).count();
+                if self.cells[nth].mortal && (evacuating + 1) * 4 <= self.cells.len() {
+                    self.rep_hears(nth, Input::Evacuate);
+                    self.ends_later(kind, vec![], 30_000, 60_000);
+                }
+            }
+            Kind::Skew => {
+                if self.cells[nth].is_old {
+                    self.upgrade(nth);
+                }
+            }
+            Kind::CenterCrash
+            | Kind::CommitFailure
+            | Kind::CenterDiskFull
+            | Kind::SlowDisk
+            | Kind::Clock
+            | Kind::EmptyBoard
+            | Kind::Silence
+            | Kind::Callback => self.center_trouble(kind),
+        }
+    }
+
+    /// What a machine, its disk or its executor does not do for a while.
+    fn machine_trouble(&mut self, kind: Kind, nth: usize) {
+        match kind {
             Kind::NotMade => {
                 let reason = "no room for a container".to_owned();
                 self.cells[nth].machine.faults.not_made = Some(reason);
@@ -140,32 +178,7 @@ impl World {
                 self.cells[nth].disk.full = true;
                 self.ends_later(kind, vec![nth], 500, 15_000);
             }
-            Kind::SelfTest => {
-                self.rep_hears(nth, Input::Healthy(false));
-                self.ends_later(kind, vec![nth], 500, 20_000);
-            }
-            Kind::Evacuation => {
-                // Not all at once: an operator sees to it that there is room for the rest.
-                let evacuating = self.trouble.under_way.values();
-                let evacuating = evacuating.filter(|(it, _)| *it == kind).count();
-                if self.cells[nth].mortal && (evacuating + 1) * 4 <= self.cells.len() {
-                    self.rep_hears(nth, Input::Evacuate);
-                    self.ends_later(kind, vec![], 30_000, 60_000);
-                }
-            }
-            Kind::Skew => {
-                if self.cells[nth].is_old {
-                    self.upgrade(nth);
-                }
-            }
-            Kind::CenterCrash
-            | Kind::CommitFailure
-            | Kind::CenterDiskFull
-            | Kind::SlowDisk
-            | Kind::Clock
-            | Kind::EmptyBoard
-            | Kind::Silence
-            | Kind::Callback => self.center_trouble(kind),
+            _ => {}
         }
     }
 

@@ -15,9 +15,11 @@ use volvox_protocol::cell::CellCapacity;
 
 use super::logic::{ContainerView, Depot, Effect, Input, Restored, Settings, Standing, Wanted};
 use super::registry::{ContainerEvent, ContainerGuid, Forgotten, Refusal};
+use super::steps;
 use super::store::{Records, RecordsError};
 use super::work::Work;
 use crate::clock::Clock;
+use crate::runtime::deed::Deed;
 use crate::runtime::{Outcomes, Runtime, RuntimeError};
 
 /// Calls and outcomes that may wait. More calls are refused; more outcomes wait at their source.
@@ -26,6 +28,8 @@ const QUEUE: usize = 4_096;
 const EVENTS: usize = 1_024;
 /// The longest sleep.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Why a task's process was not started.
+pub const NOT_KEPT: &str = "that it begins cannot be written down: is the disk full?";
 
 /// Why a call did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -346,15 +350,25 @@ impl<R: Runtime> Driver<R> {
     }
 
     fn carry_out(&mut self, effects: Vec<Effect>) {
+        let (mut not_kept, mut not_started) = (BTreeSet::new(), Vec::new());
         for effect in effects {
             match effect {
-                Effect::Keep(guid) => self.keep(&guid),
+                Effect::Keep(guid) => {
+                    if !self.keep(&guid) {
+                        not_kept.insert(guid);
+                    }
+                }
                 Effect::KeepWork(guid, work) => {
                     let kept = self.records.keep_work(&guid, &work);
                     self.complain("keep the work of", &guid, kept);
                 }
                 Effect::Emit(event) => self.emit(&event),
                 Effect::RefuseReservation(guid, refusal) => self.refused.push((guid, refusal)),
+                Effect::Do(guid, Deed::Spawn(order))
+                    if not_kept.contains(&guid) && self.depot.runs_once(&guid) =>
+                {
+                    not_started.push((guid, order.step));
+                }
                 Effect::Do(guid, deed) => {
                     debug!(container = %guid, ?deed, "perform");
                     self.runtime.perform(&guid, deed);
@@ -378,16 +392,24 @@ impl<R: Runtime> Driver<R> {
                 }
             }
         }
-    }
-
-    fn keep(&self, guid: &ContainerGuid) {
-        if let Some(progress) = self.depot.progress(guid) {
-            self.complain("keep the progress of", guid, self.records.keep(guid, &progress));
+        for (guid, step) in not_started {
+            let failed = steps::Input::SpawnFailed { step, error: NOT_KEPT.to_owned() };
+            // A refusal means that it is gone by now.
+            let _refused = self.decide(Input::Step(guid, failed));
         }
     }
 
+    /// Whether it is written down now.
+    fn keep(&self, guid: &ContainerGuid) -> bool {
+        let Some(progress) = self.depot.progress(guid) else { return true };
+        let kept = self.records.keep(guid, &progress);
+        let is_kept = kept.is_ok();
+        self.complain("keep the progress of", guid, kept);
+        is_kept
+    }
+
     /// A record that cannot be written costs a restart its memory of one container, no more: what
-    /// runs goes on, and a person is told.
+    /// runs goes on, and a person is told. Only what may not run twice does not begin.
     fn complain(&self, doing: &str, guid: &ContainerGuid, done: Result<(), RecordsError>) {
         if let Err(error) = done {
             error!(container = %guid, %error, "cannot {doing} a container");

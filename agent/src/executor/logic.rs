@@ -261,6 +261,12 @@ impl Depot {
         Some(Progress { container: self.registry.container(guid)?, held: self.held.get(guid)? })
     }
 
+    /// Whether what it runs must not be started a second time. Then a start that is not written down is
+    /// none: an agent after this one would think that nothing had begun.
+    pub fn runs_once(&self, guid: &ContainerGuid) -> bool {
+        matches!(self.held.get(guid).map(|it| &it.owner), Some(Owner::Task { .. }))
+    }
+
     /// When to say [`Input::Wake`] next, if ever.
     pub fn next_wake(&self) -> Option<Timestamp> {
         self.timers.next().into_iter().chain(self.registry.next_expiry()).min()

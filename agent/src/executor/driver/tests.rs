@@ -7,7 +7,8 @@ use volvox_protocol::action::{Action, RunAction};
 use volvox_protocol::actual_lrp::LrpKey;
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::definition::LrpDefinition;
-use volvox_protocol::id::{CellId, Domain, InstanceGuid, ProcessGuid};
+use volvox_protocol::id::{CellId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use volvox_protocol::task::TaskDefinition;
 
 use super::*;
 use crate::executor::work::Owner;
@@ -116,4 +117,34 @@ fn another_executor_goes_on_where_one_ended() {
         .filter(|it| !it.starts_with("one.") && it != "clock")
         .collect();
     assert_eq!(files, ["lock"]);
+}
+
+#[test]
+fn what_may_not_run_twice_does_not_begin_unless_that_is_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = Fake::default();
+    let executor = open(folder.path(), &machine);
+    let events = executor.subscribe().unwrap();
+    let task = TaskGuid::new("once").unwrap();
+    let owner = Owner::Task { guid: task, domain: Domain::new("domain").unwrap() };
+    let guid = owner.container();
+    let run = RunAction { path: "serve".into(), ..RunAction::default() };
+    let action = Some(Action::Run(Box::new(run)));
+    let definition = TaskDefinition { action, memory_mb: 40, ..TaskDefinition::default() };
+    let work = Work::Task(Arc::new(definition));
+    let wanted = Wanted { owner, resources: work.resources() };
+    assert_eq!(executor.reserve(vec![wanted]), Ok(Vec::new()));
+    // In the way of the record: as a full disk, nothing can be written.
+    let partial = folder.path().join("once.progress.partial");
+    std::fs::create_dir(&partial).unwrap();
+    executor.run(guid.clone(), work).unwrap();
+    wait_for(&events, &ContainerEvent::Completed(guid.clone()));
+    let result = executor.container(guid.clone()).unwrap().unwrap().container.result;
+    assert!(result.failed && !result.retryable, "{result:?}");
+    assert!(result.failure_reason.contains(NOT_KEPT), "{result:?}");
+    assert_eq!(machine.machine().ever_started(&guid), 0);
+    std::fs::remove_dir(&partial).unwrap();
+    // What may run twice goes on.
+    std::fs::create_dir(folder.path().join("again.progress.partial")).unwrap();
+    start(&executor, "again");
 }

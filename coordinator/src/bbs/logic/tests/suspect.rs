@@ -236,7 +236,7 @@ fn where_a_suspect_is_reached_now_is_not_forgotten_when_its_cell_is_back() {
     assert!(stage.does(cell_says(start)).changes.is_empty(), "nothing new");
     stage.does(present("cell-1"));
     assert_eq!(stage.shown(), ["0 RUNNING ORDINARY i1"]);
-    assert_eq!(stage.ordinary().running(), Some(&moved));
+    assert_eq!(stage.ordinary().running(), Some(&*moved));
 }
 
 #[test]
