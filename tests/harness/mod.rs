@@ -7,7 +7,8 @@
 //! | [`plan`] | what a run is made of: sizes, times, which kinds of trouble |
 //! | [`world`] | the queue of events and the clock; everybody is in it |
 //! | `cell` | one machine with its disk, and the agent on it while there is one |
-//! | `center` | the coordinator: writer, floor, post, auction, desk, callbacks |
+//! | `center` | the coordinator: writer, floor, post, auction, callbacks |
+//! | `desk` | what it answers to cells |
 //! | `disk` | what the coordinator's store keeps, and how it fails |
 //! | `consumer` | somebody who desires, scales, updates, cancels, rolls back and deletes at random |
 //! | `trouble` | everything that goes wrong, and its end |
@@ -24,6 +25,7 @@ mod cell;
 mod center;
 mod checks;
 mod consumer;
+mod desk;
 mod disk;
 pub mod plan;
 pub mod scale;
