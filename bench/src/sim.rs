@@ -38,6 +38,11 @@ fn free_kib() -> anyhow::Result<Option<u64>> {
     Ok(line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()))
 }
 
+/// Only how many fleets in a minute.
+pub(crate) fn run_seeds(figures: &mut Figures) -> anyhow::Result<()> {
+    seeds(figures)
+}
+
 /// A small part of it, to see whether it works.
 pub(crate) fn run_small(figures: &mut Figures) -> anyhow::Result<()> {
     scale(figures, 1_000, 250, 100)
