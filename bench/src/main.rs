@@ -68,7 +68,7 @@ fn main() -> anyhow::Result<()> {
                  api         the coordinator's HTTP API, over TLS\n  \
                  api.forms   its lists of 50,000 in JSON and in protobuf, which are part of api\n  \
                  sim         simulated fleets: 50 cells, and 10,000 with 250,000 instances,\n              \
-                 which take half an hour and 19 GB of memory\n  \
+                 which take forty minutes and 19 GB of memory\n  \
                  sim.seeds   only how many fleets of 50 cells in a minute\n  \
                  sim.small   the same with 1,000 cells and 25,000 instances\n\n\
                  Examples:\n  make bench\n  make bench ONLY=board"
