@@ -8,18 +8,17 @@
 
 pub mod backup;
 pub mod codec;
+pub mod files;
 pub mod inspect;
 mod presence;
 #[cfg(test)]
 mod tests;
 
-use std::fs::{File, TryLockError};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::{error, info, warn};
@@ -33,14 +32,13 @@ use super::logic::Board;
 use super::settings::Settings;
 use super::writer::Keeper;
 use codec::{FIRST_VERSION, RECORD_VERSION, Unreadable};
+use files::{Files, Machine};
 use presence::Presences;
 
 /// The database's file name in the data folder.
 pub const DATABASE: &str = "board.db";
 /// The folder for backups in the data folder.
 pub const BACKUPS: &str = "backups";
-/// The file whose lock tells that a coordinator is at work in the data folder.
-const LOCK: &str = "coordinator.lock";
 /// "VLVX": tells our databases from others.
 const APPLICATION_ID: i32 = 0x564c_5658;
 /// The shape of the tables. Migrations lead from each version to the next.
@@ -171,71 +169,42 @@ pub struct SetAside {
 
 /// The database of one data folder, open and locked.
 #[derive(Debug)]
-pub struct Store {
+pub struct Store<F = Machine> {
     connection: Connection,
-    folder: PathBuf,
     buffer: Vec<u8>,
     presences: Presences,
     /// What the connection last did is not known: it has to be opened again.
     doubtful: bool,
-    /// Held open: the lock on it goes with the process, however that ends.
-    _lock: File,
+    /// After the connection: the lock outlives it.
+    files: F,
 }
 
 impl Store {
     /// Opens the database in `folder`, making both when they are not there.
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
-        let lock = Store::lock(folder)?;
+        let files = Machine::lock(folder)?;
         if let Ok(from) = std::fs::read(folder.join(backup::RESTORING)) {
             let from = String::from_utf8_lossy(&from).into_owned();
             return Err(StoreError::Restoring { folder: folder.to_owned(), from });
         }
-        let path = folder.join(DATABASE);
-        make_if_new(folder, &path)?;
-        let connection = connect(&path)?;
-        Ok(Store {
-            connection,
-            folder: folder.to_owned(),
-            buffer: Vec::new(),
-            presences: Presences::default(),
-            doubtful: false,
-            _lock: lock,
-        })
+        Store::over(files)
     }
+}
 
-    /// Makes the data folder if need be and takes its lock.
-    fn lock(folder: &Path) -> Result<File, StoreError> {
-        let open_error = |doing| {
-            move |error: std::io::Error| StoreError::Open {
-                doing,
-                path: folder.to_owned(),
-                reason: error.to_string(),
-            }
-        };
-        // Definitions hold passwords: the folder is its owner's.
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .map_err(open_error("create the data folder"))?;
-        let lock = File::create(folder.join(LOCK)).map_err(open_error("lock the data folder"))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(lock),
-            Err(TryLockError::WouldBlock) => Err(StoreError::InUse(folder.to_owned())),
-            Err(TryLockError::Error(error)) => Err(open_error("lock the data folder")(error)),
-        }
+impl<F: Files> Store<F> {
+    /// Opens the database in these files, making it when it is not there.
+    pub fn over(files: F) -> Result<Self, StoreError> {
+        make_if_new(&files)?;
+        let connection = connect(&files)?;
+        let (buffer, presences) = (Vec::new(), Presences::default());
+        Ok(Store { connection, buffer, presences, doubtful: false, files })
     }
 
     /// Closes and opens the database, for when a connection has become unusable.
     pub fn reopen(&mut self) -> Result<(), StoreError> {
-        self.connection = connect(&self.folder.join(DATABASE))?;
+        self.connection = connect(&self.files)?;
         self.doubtful = false;
         Ok(())
-    }
-
-    /// The data folder.
-    pub fn folder(&self) -> &Path {
-        &self.folder
     }
 
     /// Reads everything back onto a new board. What cannot be read or breaks a rule is set aside
@@ -286,7 +255,7 @@ impl Store {
                 Ok(bytes) => match T::read(bytes) {
                     // Not damage: a newer program wrote it. Setting it aside would lose it.
                     Err(Unreadable::Version(version)) if version > RECORD_VERSION => {
-                        let path = self.folder.join(DATABASE);
+                        let path = self.files.database().to_owned();
                         let found = i32::from(version);
                         return Err(StoreError::Newer { path, what: "record", found });
                     }
@@ -410,11 +379,11 @@ impl Store {
     }
 
     fn read_error(&self, error: rusqlite::Error) -> StoreError {
-        open_error("read", &self.folder.join(DATABASE), error)
+        open_error("read", self.files.database(), error)
     }
 }
 
-impl Keeper for Store {
+impl<F: Files> Keeper for Store<F> {
     fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
         Store::commit(self, changes)
     }
@@ -607,37 +576,36 @@ fn run(
 
 /// Makes the database of a new folder, whole or not at all. A database that should be there and is
 /// not, or is empty, is a loss that must be seen.
-fn make_if_new(folder: &Path, path: &Path) -> Result<(), StoreError> {
-    let size = std::fs::metadata(path).ok().map(|found| found.len());
-    let traces = || {
-        let log = folder.join(format!("{DATABASE}-wal")).exists();
-        log || backup::newest_backup(folder).is_some()
-    };
+fn make_if_new(files: &impl Files) -> Result<(), StoreError> {
+    let path = files.database();
     let lost = |reason: &str| StoreError::Damaged {
         path: path.to_owned(),
         reason: reason.to_owned(),
         way_out: backup::way_out(path),
     };
-    match size {
+    match files.size() {
         Some(0) => Err(lost("it is empty")),
-        None if traces() => Err(lost("it is missing, though there are traces of it")),
+        None if files.has_traces() => Err(lost("it is missing, though there are traces of it")),
         Some(_) => Ok(()),
         None => {
-            let fresh = backup::partial_name(path);
+            let fresh = files.fresh();
             let failed = |error| open_error("create", path, error);
-            let mut connection = Connection::open(&fresh).map_err(failed)?;
+            let mut connection = open_in(files, &fresh).map_err(failed)?;
             migrate(&mut connection, &fresh, &MIGRATIONS)?;
             connection.close().map_err(|(_, error)| failed(error))?;
-            let put = std::fs::set_permissions(&fresh, PermissionsExt::from_mode(0o600))
-                .and_then(|()| std::fs::File::open(&fresh)?.sync_all())
-                .and_then(|()| std::fs::rename(&fresh, path))
-                .and_then(|()| backup::sync_folder(folder));
-            put.map_err(|error| StoreError::Open {
+            files.put(&fresh).map_err(|error| StoreError::Open {
                 doing: "create",
                 path: path.to_owned(),
                 reason: error.to_string(),
             })
         }
+    }
+}
+
+fn open_in(files: &impl Files, path: &Path) -> rusqlite::Result<Connection> {
+    match files.vfs() {
+        Some(vfs) => Connection::open_with_flags_and_vfs(path, OpenFlags::default(), vfs),
+        None => Connection::open(path),
     }
 }
 
@@ -657,24 +625,25 @@ fn identify(connection: &Connection, path: &Path) -> Result<i32, StoreError> {
     Ok(found)
 }
 
-fn connect(path: &Path) -> Result<Connection, StoreError> {
+fn connect(files: &impl Files) -> Result<Connection, StoreError> {
+    let path = files.database();
     let failed = |error| open_error("open", path, error);
-    let mut connection = Connection::open(path).map_err(failed)?;
+    let mut connection = open_in(files, path).map_err(failed)?;
     connection.busy_timeout(Duration::from_secs(5)).map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(32);
     let found = identify(&connection, path)?;
     // FULL syncs the log at every commit: in WAL nothing less survives a power cut. The log is
     // folded back at 16 MiB, and its file does not stay larger than 64.
-    connection
-        .execute_batch(
-            "PRAGMA journal_mode = WAL;
-             PRAGMA synchronous = FULL;
-             PRAGMA wal_autocheckpoint = 8192;
-             PRAGMA journal_size_limit = 67108864;
-             PRAGMA cache_size = -8192;
-             PRAGMA temp_store = MEMORY;",
-        )
-        .map_err(failed)?;
+    let pragmas = format!(
+        "PRAGMA journal_mode = WAL;
+         PRAGMA synchronous = FULL;
+         PRAGMA wal_autocheckpoint = {};
+         PRAGMA journal_size_limit = 67108864;
+         PRAGMA cache_size = -8192;
+         PRAGMA temp_store = MEMORY;",
+        files.log_pages()
+    );
+    connection.execute_batch(&pragmas).map_err(failed)?;
     // Some file systems say no to either without an error.
     let mode: String =
         connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(failed)?;
@@ -691,11 +660,7 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
         });
     }
     if found < SCHEMA_VERSION {
-        let folder = path.parent().unwrap_or(Path::new(".")).join(BACKUPS);
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let seconds = since.unwrap_or_default().as_secs();
-        let copy = folder.join(format!("before-schema-{SCHEMA_VERSION}-{seconds}.db"));
-        backup::backup(path, &copy)?;
+        let copy = files.keep_copy(SCHEMA_VERSION)?;
         info!(backup = %copy.display(), found, to = SCHEMA_VERSION, "migrating the database");
         migrate(&mut connection, path, &MIGRATIONS)?;
     }

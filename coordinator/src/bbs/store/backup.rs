@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, OpenFlags};
 
 use super::inspect::Inspection;
-use super::{BACKUPS, DATABASE, Store, StoreError};
+use super::files::Machine;
+use super::{BACKUPS, DATABASE, StoreError};
 
 /// While this file is there a restore is under way, or was cut short.
 pub(super) const RESTORING: &str = "restoring";
@@ -93,7 +94,7 @@ pub fn restore(folder: &Path, from: &Path) -> Result<Option<PathBuf>, StoreError
         let way_out = "Choose another backup.".to_owned();
         return Err(StoreError::Damaged { path: from.to_owned(), reason: fault.clone(), way_out });
     }
-    let _lock = Store::lock(folder)?;
+    let _lock = Machine::lock(folder)?;
     let path = folder.join(DATABASE);
     let failed = |reason: String| StoreError::Open { doing: "restore", path: path.clone(), reason };
     let io = |error: std::io::Error| failed(error.to_string());

@@ -1,5 +1,6 @@
 //! Tests of the store on real files: damaged, foreign, full, from the future.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 

@@ -1,0 +1,115 @@
+//! The files that a database lies in: those of the machine, or in the simulator a disk in memory that
+//! fails. What is decided about them is decided above, in [`super::Store`]; here it is done.
+
+use std::fmt;
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::{BACKUPS, DATABASE, StoreError, backup};
+
+/// The file whose lock tells that a coordinator is at work in the data folder.
+const LOCK: &str = "coordinator.lock";
+
+/// Where a database lies, and how SQLite gets there.
+pub trait Files: fmt::Debug {
+    /// The database.
+    fn database(&self) -> &Path;
+
+    /// The name under which SQLite knows these files; none: they are the machine's.
+    fn vfs(&self) -> Option<&str> {
+        None
+    }
+
+    /// The pages of the log at which it is folded back into the database.
+    fn log_pages(&self) -> u32 {
+        8_192
+    }
+
+    /// The bytes of the database, if it is there.
+    fn size(&self) -> Option<u64>;
+
+    /// Whether something tells that there was a database.
+    fn has_traces(&self) -> bool;
+
+    /// A name for a database that is being made.
+    fn fresh(&self) -> PathBuf;
+
+    /// Gives the database that was made under a fresh name its own. It is on the disk when this returns.
+    fn put(&self, fresh: &Path) -> std::io::Result<()>;
+
+    /// Keeps a copy of the database before its schema becomes this one. Gives the copy's name.
+    fn keep_copy(&self, schema: i32) -> Result<PathBuf, StoreError>;
+}
+
+/// A data folder of this machine, locked.
+#[derive(Debug)]
+pub struct Machine {
+    folder: PathBuf,
+    database: PathBuf,
+    /// Held open: the lock on it goes with the process, however that ends.
+    _lock: File,
+}
+
+impl Machine {
+    /// Makes the data folder if need be and takes its lock.
+    pub(super) fn lock(folder: &Path) -> Result<Self, StoreError> {
+        let open_error = |doing| {
+            move |error: std::io::Error| StoreError::Open {
+                doing,
+                path: folder.to_owned(),
+                reason: error.to_string(),
+            }
+        };
+        // Definitions hold passwords: the folder is its owner's.
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(open_error("create the data folder"))?;
+        let lock = File::create(folder.join(LOCK)).map_err(open_error("lock the data folder"))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Machine {
+                folder: folder.to_owned(),
+                database: folder.join(DATABASE),
+                _lock: lock,
+            }),
+            Err(TryLockError::WouldBlock) => Err(StoreError::InUse(folder.to_owned())),
+            Err(TryLockError::Error(error)) => Err(open_error("lock the data folder")(error)),
+        }
+    }
+}
+
+impl Files for Machine {
+    fn database(&self) -> &Path {
+        &self.database
+    }
+
+    fn size(&self) -> Option<u64> {
+        std::fs::metadata(&self.database).ok().map(|found| found.len())
+    }
+
+    fn has_traces(&self) -> bool {
+        let log = self.folder.join(format!("{DATABASE}-wal")).exists();
+        log || backup::newest_backup(&self.folder).is_some()
+    }
+
+    fn fresh(&self) -> PathBuf {
+        backup::partial_name(&self.database)
+    }
+
+    fn put(&self, fresh: &Path) -> std::io::Result<()> {
+        std::fs::set_permissions(fresh, PermissionsExt::from_mode(0o600))?;
+        File::open(fresh)?.sync_all()?;
+        std::fs::rename(fresh, &self.database)?;
+        backup::sync_folder(&self.folder)
+    }
+
+    fn keep_copy(&self, schema: i32) -> Result<PathBuf, StoreError> {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let seconds = since.unwrap_or_default().as_secs();
+        let copy = self.folder.join(BACKUPS).join(format!("before-schema-{schema}-{seconds}.db"));
+        backup::backup(&self.database, &copy)?;
+        Ok(copy)
+    }
+}
