@@ -84,6 +84,9 @@ fn two_thousand_fleets_of_fifty_cells_survive_all_trouble() {
         "order lost",
         "order not understood",
         "question without an answer",
+        "coordinator did not start",
+        "older record",
+        "report not understood",
         "sync",
         "wish granted",
         "wish refused",
@@ -130,7 +133,7 @@ fn the_same_seed_is_the_same_run() {
 }
 
 /// The deliberate bugs, and the number of seeds within which each must be found.
-const WITHIN: [(Bug, u64); 24] = [
+const WITHIN: [(Bug, u64); 28] = [
     (Bug::LostChange, 100),
     (Bug::NotTakenBack, 100),
     (Bug::AnswersRegardless, 100),
@@ -155,6 +158,10 @@ const WITHIN: [(Bug, u64); 24] = [
     (Bug::StaysAssigned, 100),
     (Bug::OneMoreInFlight, 100),
     (Bug::ForgetsTasks, 100),
+    (Bug::LogIsNotSettled, 1_000),
+    (Bug::LogIsNotEnded, 1_000),
+    (Bug::UsableUnread, 2_000),
+    (Bug::NewsIsRefused, 2_000),
 ];
 
 /// The simulator would be worth nothing if it passed everything.

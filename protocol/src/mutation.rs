@@ -59,11 +59,19 @@ pub enum Bug {
     OneMoreInFlight,
     /// A task that has ended is forgotten before its consumer was told.
     ForgetsTasks,
+    /// What is read from the coordinator's log need not be on the disk for good.
+    LogIsNotSettled,
+    /// A commit that failed at its end may be there again after the next start.
+    LogIsNotEnded,
+    /// A database that was opened again is written to though it could not be read back.
+    UsableUnread,
+    /// What is heard of the mesh while the database cannot be opened is forgotten.
+    NewsIsRefused,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 24] = [
+    pub const ALL: [Bug; 28] = [
         Bug::LostChange,
         Bug::NotTakenBack,
         Bug::AnswersRegardless,
@@ -88,6 +96,10 @@ impl Bug {
         Bug::StaysAssigned,
         Bug::OneMoreInFlight,
         Bug::ForgetsTasks,
+        Bug::LogIsNotSettled,
+        Bug::LogIsNotEnded,
+        Bug::UsableUnread,
+        Bug::NewsIsRefused,
     ];
 
     /// Switches it on for this thread, until the value is dropped.

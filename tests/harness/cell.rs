@@ -683,6 +683,8 @@ impl World {
             (Asked::Report(contact), Reply::Report(reply)) => Input::Reported(contact, Ok(reply)),
             (Asked::Fetch(contact), Reply::Fetch(reply)) => Input::Fetched(contact, Ok(reply)),
             (Asked::Sync(contact), Reply::Sync(pages)) => Input::Synced(contact, Ok(pages)),
+            // As the rep's driver takes it: it may be that a part was done.
+            (_, Reply::NotUnderstood) => return self.unanswered(nth, ask, Unanswered::Unknown),
             _ => return self.unanswered(nth, ask, Unanswered::NotDone),
         };
         agent.asks.remove(&ask);

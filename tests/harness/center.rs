@@ -28,14 +28,14 @@ use volvox_protocol::event::Event as BoardEvent;
 use volvox_protocol::exchange::{CellOrdersReply, size};
 use volvox_protocol::id::{CellId, TaskGuid};
 use volvox_protocol::random::SplitMix;
-use volvox_protocol::request::CellOrder;
+use volvox_protocol::request::{CellOrder, CellRequest};
 use volvox_protocol::time::Timestamp;
 
 use super::checks::Asked;
 use super::desk::Serving;
-use super::disk::{Died, Disk, Store};
-use super::plan::Plan;
-use super::world::{CENTER, Event, For, World};
+use super::disk::{Died, Disk, End, Store};
+use super::plan::{Kind, Plan};
+use super::world::{CENTER, Event, For, Question, Reply, World};
 
 /// Commands that may wait, as in the writer's driver.
 const QUEUE: usize = 8_192;
@@ -62,6 +62,8 @@ pub(super) struct Center {
     pub(super) disk: Rc<RefCell<Disk>>,
     pub(super) life: u32,
     pub(super) alive: Option<Alive>,
+    /// Of an older release: it does not know some requests, and writes records in older forms.
+    pub(super) is_old: bool,
     /// How far its machine's clock has jumped ahead, and back.
     pub(super) ahead: Duration,
     pub(super) behind: Duration,
@@ -131,9 +133,10 @@ impl Center {
 
     pub(super) fn new(plan: &Plan) -> Center {
         Center {
-            disk: Rc::default(),
+            disk: Rc::new(RefCell::new(Disk::new(plan))),
             life: 0,
             alive: None,
+            is_old: plan.kinds.contains(&Kind::Skew) && plan.seed.is_multiple_of(2),
             ahead: Duration::ZERO,
             behind: Duration::ZERO,
             commit: Duration::from_millis(2),
@@ -149,11 +152,22 @@ impl World {
         }
         let now = self.now();
         let clock = self.center.machine_clock(now);
-        let mut store = Store(Rc::clone(&self.center.disk));
-        self.center.disk.borrow_mut().died = None;
-        let loaded = store.load(BoardSettings::default(), clock);
-        let (board, _) = match loaded {
+        let failed = self.center.disk.borrow().failed();
+        let opened = Store::open(&self.center.disk);
+        let loaded = opened.and_then(|mut store| {
+            let (board, _) = store.load(BoardSettings::default(), clock)?;
+            Ok((board, store))
+        });
+        self.look_at_disk();
+        let (board, store) = match loaded {
             Ok(loaded) => loaded,
+            // It ends, and is started again.
+            Err(error) if self.center.disk.borrow().failed() > failed => {
+                self.count("coordinator did not start");
+                self.tell(|| format!("the coordinator does not start: {error}"));
+                self.center.disk.borrow_mut().orphan(End::Killed);
+                return self.restart_center_later();
+            }
             Err(error) => {
                 return self.checks.fail(format!("the board cannot be read back: {error}"));
             }
@@ -197,12 +211,16 @@ impl World {
         self.plan_write(Duration::ZERO);
     }
 
-    pub(super) fn kill_center(&mut self) {
+    pub(super) fn kill_center(&mut self, end: End) {
         if let Some(alive) = self.center.alive.take() {
             self.checks.board_goes(&alive.view.snapshot());
-            if self.center.disk.borrow_mut().take_doubt() {
+            let mut disk = self.center.disk.borrow_mut();
+            // Before what it had open is closed: it closes nothing any more.
+            disk.orphan(end);
+            if disk.is_in_doubt() {
                 self.checks.commit_in_doubt();
             }
+            drop(disk);
             self.center.life += 1;
             self.mesh.kill(CENTER);
             self.consumer.unanswered();
@@ -215,6 +233,15 @@ impl World {
             Event::Writes => self.write(),
             Event::Auctions => self.auction(),
             Event::FloorLooks => self.floor_looks(),
+            Event::Asked(nth, life, ask, question) if self.center.is_old && is_new(&question) => {
+                self.count("report not understood");
+                let delay = self.mesh.carry(CENTER, self.cells[nth].place, 8);
+                if let Some(delay) = delay {
+                    let at = self.now() + delay;
+                    let reply = Event::Replied(ask, Reply::NotUnderstood);
+                    self.plan(at, For::Cell(nth, life), reply);
+                }
+            }
             Event::Asked(nth, life, ask, question) => self.serve(nth, life, ask, question),
             Event::OrdersAnswered(letter, reply) => self.letter_answered(letter, &reply),
             Event::LetterOver(letter) => self.letter_failed(letter, &AskError::Deadline),
@@ -358,7 +385,8 @@ impl World {
                 break;
             }
         }
-        let died = self.center.disk.borrow().died;
+        self.look_at_disk();
+        let died = self.center.disk.borrow().died();
         if let Some(died) = died {
             return self.dies_in_commit(died, collected, answers);
         }
@@ -403,8 +431,20 @@ impl World {
                 self.board_answers(ticket, result);
             }
         }
-        self.kill_center();
+        self.kill_center(End::Killed);
         self.restart_center_later();
+    }
+
+    /// What the store read back must be what it was given.
+    fn look_at_disk(&mut self) {
+        let story = self.center.disk.borrow_mut().take_story();
+        for line in story {
+            self.tell(|| format!("coordinator's disk: {line}"));
+        }
+        let broken = self.center.disk.borrow_mut().take_broken();
+        if let Some(what) = broken {
+            self.checks.fail(what);
+        }
     }
 
     fn tell_events(&mut self, events: &[BoardEvent]) {
@@ -629,6 +669,14 @@ impl World {
             self.send(letter);
         }
     }
+}
+
+/// Whether an older release cannot read it. Then it cannot read what stands beside it either.
+fn is_new(question: &Question) -> bool {
+    let is_new = |request: &CellRequest| {
+        matches!(request, CellRequest::RemoveEvacuating(..) | CellRequest::RejectTask(..))
+    };
+    matches!(question, Question::Report(report) if report.requests.iter().any(is_new))
 }
 
 /// An instance as the story tells it.

@@ -622,6 +622,10 @@ impl World {
     /// What was acknowledged is so.
     pub(super) fn check_end(&mut self) -> Result<(), super::Failure> {
         self.check_always();
+        match self.center.disk.borrow().faults() {
+            Ok(faults) if faults.is_empty() => {}
+            faults => self.checks.fail(format!("the database is damaged: {faults:?}")),
+        }
         self.checks.take()?;
         let Some(alive) = &self.center.alive else { return Ok(()) };
         let records = alive.view.snapshot();

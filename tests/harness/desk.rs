@@ -57,7 +57,7 @@ impl World {
         let bytes = match &reply {
             Reply::Fetch(fetched) => size(fetched),
             Reply::Sync(pages) => pages.iter().map(size).sum(),
-            Reply::Report(_) | Reply::NotDone => 8,
+            Reply::Report(_) | Reply::NotDone | Reply::NotUnderstood => 8,
         };
         self.reply(nth, life, ask, reply, bytes);
     }

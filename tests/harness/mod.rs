@@ -1,5 +1,5 @@
 //! A whole fleet in one thread, from one seed: the real board and writer, auction, cells' floor, reps,
-//! executors, step trees and members of the mesh, on a network, a clock, disks and machines that are
+//! executors, step trees, members of the mesh and the store, on a network, a clock, disks and machines that are
 //! simulated. The same seed is the same run, to the last event.
 //!
 //! | module | what it is |
@@ -9,7 +9,7 @@
 //! | `cell` | one machine with its disk, and the agent on it while there is one |
 //! | `center` | the coordinator: writer, floor, post, auction, callbacks |
 //! | `desk` | what it answers to cells |
-//! | `disk` | what the coordinator's store keeps, and how it fails |
+//! | `disk` | the coordinator's disk: its real store and SQLite on files that fail |
 //! | `consumer` | somebody who desires, scales, updates, cancels, rolls back and deletes at random |
 //! | `trouble` | everything that goes wrong, and its end |
 //! | `checks` | what must always hold, and what must hold in the end |

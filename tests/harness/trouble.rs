@@ -8,7 +8,8 @@ use volvox_agent::rep::logic::Input;
 use volvox_mesh::simulation::Network;
 use volvox_protocol::random::SplitMix;
 
-use super::disk::Mishap;
+use super::disk::End;
+use super::disk::platter::Blow;
 use super::plan::{Kind, Plan};
 use super::world::{CENTER, Event, For, World};
 
@@ -133,7 +134,9 @@ impl World {
                 }
             }
             Kind::Skew => {
-                if self.cells[nth].is_old {
+                if self.center.is_old && self.trouble.random.once_in(4) {
+                    self.upgrade_center();
+                } else if self.cells[nth].is_old {
                     self.upgrade(nth);
                 }
             }
@@ -188,22 +191,30 @@ impl World {
                 if self.center.alive.is_none() {
                     return;
                 }
-                match self.trouble.random.below(3) {
-                    0 => self.center.disk.borrow_mut().mishap = Some(Mishap::DiesBefore),
-                    1 => self.center.disk.borrow_mut().mishap = Some(Mishap::DiesAfter),
-                    _ => {
-                        self.kill_center();
+                let after = self.trouble.random.below(24);
+                let mut disk = self.center.disk.borrow_mut();
+                match self.trouble.random.below(5) {
+                    0 => disk.light(after, Blow::Dies),
+                    1 => disk.light(after, Blow::PowerGoes),
+                    2 => disk.dies_after = true,
+                    killed_or_dark => {
+                        drop(disk);
+                        let end = if killed_or_dark == 3 { End::Killed } else { End::Dark };
+                        self.kill_center(end);
                         self.restart_center_later();
                     }
                 }
             }
             Kind::CommitFailure => {
-                let all = [Mishap::Fails, Mishap::DoubtfulKept, Mishap::DoubtfulLost];
-                let mishap = *self.trouble.random.one_of(&all);
-                self.center.disk.borrow_mut().mishap = Some(mishap);
+                let after = self.trouble.random.below(24);
+                let mut disk = self.center.disk.borrow_mut();
+                match self.trouble.random.once_in(4) {
+                    true => disk.misread(after),
+                    false => disk.light(after, Blow::Fails),
+                }
             }
             Kind::CenterDiskFull => {
-                self.center.disk.borrow_mut().full = true;
+                self.center.disk.borrow_mut().fill(true);
                 self.ends_later(kind, vec![], 500, 10_000);
             }
             Kind::SlowDisk => {
@@ -249,7 +260,7 @@ impl World {
             Kind::Partition | Kind::OneWay | Kind::PartialCut => self.mesh.heal(),
             Kind::Silence => self.trouble.silent = false,
             Kind::Callback => self.trouble.callbacks_fail = false,
-            Kind::CenterDiskFull => self.center.disk.borrow_mut().full = false,
+            Kind::CenterDiskFull => self.center.disk.borrow_mut().fill(false),
             Kind::SlowDisk => self.center.commit = Duration::from_millis(2),
             _ => {}
         }
@@ -279,7 +290,7 @@ impl World {
         }
         self.mesh.heal();
         self.mesh.backlog.clear();
-        self.center.disk.borrow_mut().mishap = None;
+        self.center.disk.borrow_mut().mend();
         for nth in 0..self.cells.len() {
             if let Some(agent) = &mut self.cells[nth].agent {
                 agent.fuse = None;
@@ -288,6 +299,9 @@ impl World {
                 self.upgrade(nth);
             }
             self.start_agent(nth);
+        }
+        if self.center.is_old {
+            self.upgrade_center();
         }
         self.start_center();
     }
@@ -361,6 +375,18 @@ impl World {
         self.start_agent(nth);
     }
 
+    /// The coordinator's newer release finds what the older one has written.
+    fn upgrade_center(&mut self) {
+        self.kill_center(End::Killed);
+        self.center.is_old = false;
+        let aged = self.center.disk.borrow_mut().age();
+        match aged {
+            Ok(older) => (0..older).for_each(|_| self.count("older record")),
+            Err(error) => self.checks.fail(format!("no older records: {error}")),
+        }
+        self.start_center();
+    }
+
     fn some_container(&mut self, nth: usize) -> Option<ContainerGuid> {
         let all: Vec<ContainerGuid> = self.cells[nth].machine.containers().cloned().collect();
         if all.is_empty() {
@@ -372,7 +398,7 @@ impl World {
     /// The database is lost. The consumer has to ask for everything anew.
     fn wipe(&mut self) {
         self.protect_containers();
-        self.kill_center();
+        self.kill_center(End::Killed);
         self.center.disk.borrow_mut().wipe();
         self.checks.board_is_lost();
         self.consumer.forget();

@@ -54,6 +54,8 @@ pub(super) enum Reply {
     Sync(Vec<SyncedCell>),
     /// It has not been done.
     NotDone,
+    /// An older release says that it cannot read it.
+    NotUnderstood,
 }
 
 /// Something that happens.

@@ -220,16 +220,6 @@ impl Change {
             Change::Asked(subject, before, after) => Change::Asked(subject, after, before),
         }
     }
-
-    /// Whether the store has to keep it.
-    pub const fn is_stored(&self) -> bool {
-        match self {
-            Change::Domain(..) | Change::Deployment(..) | Change::Actual(..) | Change::Task(..) => {
-                true
-            }
-            Change::Presence(..) | Change::Settled(..) | Change::Asked(..) => false,
-        }
-    }
 }
 
 /// What the board says to a command.

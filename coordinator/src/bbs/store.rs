@@ -18,12 +18,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::{error, info, warn};
 use volvox_protocol::actual_lrp::{ActualLrp, Presence};
 use volvox_protocol::deployment::{LrpDeployment, LrpDeploymentV1};
+use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::task::Task;
 use volvox_protocol::time::Timestamp;
 
@@ -195,16 +197,28 @@ impl<F: Files> Store<F> {
     /// Opens the database in these files, making it when it is not there.
     pub fn over(files: F) -> Result<Self, StoreError> {
         make_if_new(&files)?;
-        let connection = connect(&files)?;
+        let connection = connect_settled(&files)?;
         let (buffer, presences) = (Vec::new(), Presences::default());
         Ok(Store { connection, buffer, presences, doubtful: false, files })
     }
 
-    /// Closes and opens the database, for when a connection has become unusable.
+    /// Closes and opens the database, for when a connection has become unusable. It is of use again when
+    /// everything has been read back.
     pub fn reopen(&mut self) -> Result<(), StoreError> {
-        self.connection = connect(&self.files)?;
-        self.doubtful = false;
+        self.doubt();
+        self.connection = connect_settled(&self.files)?;
+        self.doubtful = !mutated(Bug::UsableUnread);
         Ok(())
+    }
+
+    /// Nobody knows what is in the log for good. It is left as it is, also when the connection is closed:
+    /// a log that is folded back and then turns out to have a hole would leave half a transaction.
+    fn doubt(&mut self) {
+        self.doubtful = true;
+        let leave = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+        if let Err(error) = self.connection.set_db_config(leave, true) {
+            warn!(%error, "the log may be folded back when the database is closed");
+        }
     }
 
     /// Reads everything back onto a new board. What cannot be read or breaks a rule is set aside
@@ -233,9 +247,30 @@ impl<F: Files> Store<F> {
             // They are where they were, and are passed over again at the next start.
             error!(%error, "the records could not be moved out of the way");
         }
+        self.end_log()?;
         board.loaded(now);
+        self.doubtful = false;
         info!(records = report.records, set_aside = report.set_aside.len(), "read the board back");
         Ok((board, report))
+    }
+
+    /// Writes a transaction that changes nothing, after what was read. A commit that failed at its end may
+    /// stand whole in the log without those who have it open seeing it: only the next who opens it would.
+    /// Now another stands in its place.
+    fn end_log(&self) -> Result<(), StoreError> {
+        if mutated(Bug::LogIsNotEnded) {
+            return Ok(());
+        }
+        let sql = format!("PRAGMA user_version = {SCHEMA_VERSION}");
+        match self.connection.execute_batch(&sql) {
+            Err(error)
+                if !self.doubtful && error.sqlite_error_code() == Some(ErrorCode::DiskFull) =>
+            {
+                warn!(%error, "the disk of the data folder is full");
+                Ok(())
+            }
+            ended => ended.map_err(|error| self.read_error(error)),
+        }
     }
 
     fn load_table<T: Record>(
@@ -314,7 +349,9 @@ impl<F: Files> Store<F> {
         if result.is_ok() {
             self.presences.note(presences);
         }
-        self.doubtful |= matches!(result, Err(StoreError::Doubtful { .. }));
+        if matches!(result, Err(StoreError::Doubtful { .. })) {
+            self.doubt();
+        }
         if result.is_err() && !self.connection.is_autocommit() {
             // The error that began it is the one to report; a connection that cannot even roll
             // back is found out by `is_usable`.
@@ -590,7 +627,7 @@ fn make_if_new(files: &impl Files) -> Result<(), StoreError> {
         None => {
             let fresh = files.fresh();
             let failed = |error| open_error("create", path, error);
-            let mut connection = open_in(files, &fresh).map_err(failed)?;
+            let mut connection = open_in(files, &fresh, OpenFlags::default()).map_err(failed)?;
             migrate(&mut connection, &fresh, &MIGRATIONS)?;
             connection.close().map_err(|(_, error)| failed(error))?;
             files.put(&fresh).map_err(|error| StoreError::Open {
@@ -602,10 +639,10 @@ fn make_if_new(files: &impl Files) -> Result<(), StoreError> {
     }
 }
 
-fn open_in(files: &impl Files, path: &Path) -> rusqlite::Result<Connection> {
+fn open_in(files: &impl Files, path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     match files.vfs() {
-        Some(vfs) => Connection::open_with_flags_and_vfs(path, OpenFlags::default(), vfs),
-        None => Connection::open(path),
+        Some(vfs) => Connection::open_with_flags_and_vfs(path, flags, vfs),
+        None => Connection::open_with_flags(path, flags),
     }
 }
 
@@ -625,10 +662,25 @@ fn identify(connection: &Connection, path: &Path) -> Result<i32, StoreError> {
     Ok(found)
 }
 
+/// A connection that shows nothing which a power cut could take back.
+fn connect_settled(files: &impl Files) -> Result<Connection, StoreError> {
+    if mutated(Bug::LogIsNotSettled) {
+        return connect(files);
+    }
+    files.settle_log().map_err(|error| StoreError::Open {
+        doing: "sync the log of",
+        path: files.database().to_owned(),
+        reason: error.to_string(),
+    })?;
+    connect(files)
+}
+
 fn connect(files: &impl Files) -> Result<Connection, StoreError> {
     let path = files.database();
     let failed = |error| open_error("open", path, error);
-    let mut connection = open_in(files, path).map_err(failed)?;
+    // If the file is gone, none is made in its place: SQLite would take the log for that one's.
+    let flags = OpenFlags::default().difference(OpenFlags::SQLITE_OPEN_CREATE);
+    let mut connection = open_in(files, path, flags).map_err(failed)?;
     connection.busy_timeout(Duration::from_secs(5)).map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(32);
     let found = identify(&connection, path)?;

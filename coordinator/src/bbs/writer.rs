@@ -178,9 +178,7 @@ impl<K: Keeper> Writer<K> {
             && let Err(error) = self.recover(now, outlet)
         {
             self.failed(now, &error);
-            let error = Arc::new(error);
-            let failed = |job: Job<T>| (job.who, Err(CallError::Store(Arc::clone(&error))));
-            return batch.drain(..).map(failed).collect();
+            return self.refuse_all(now, random, batch, error);
         }
         let (changes, events, effects) = (Vec::new(), Vec::new(), Vec::new());
         let (traces, answers) = (Vec::new(), Vec::new());
@@ -205,6 +203,28 @@ impl<K: Keeper> Writer<K> {
         // Our own work waits for the end of a pause: if there is one now, this pass came to nothing.
         if is_full_pass && self.trouble.is_some_and(|trouble| trouble.until > now) {
             self.next_full_pass = Some(now);
+        }
+        answers
+    }
+
+    /// Carries nothing out. What was said of the mesh stands, as when a commit fails: it is so, and
+    /// nobody will say it again.
+    fn refuse_all<T>(
+        &mut self,
+        now: Timestamp,
+        random: &mut impl FnMut() -> u64,
+        batch: &mut VecDeque<Job<T>>,
+        error: StoreError,
+    ) -> Vec<Answered<T>> {
+        let error = Arc::new(error);
+        let mut answers = Vec::with_capacity(batch.len());
+        for Job { command, who, .. } in batch.drain(..) {
+            let is_heard = matches!(command, Command::CellPresence(..) | Command::CellsSettled)
+                && !mutated(Bug::NewsIsRefused);
+            if is_heard && let Ok(outcome) = self.board.apply(now, random(), command) {
+                self.board.take_back(now, outcome.changes.into_iter());
+            }
+            answers.push((who, Err(CallError::Store(Arc::clone(&error)))));
         }
         answers
     }

@@ -122,6 +122,45 @@ fn a_broken_connection_is_replaced_and_what_the_mesh_said_is_kept() {
     assert_eq!(crate::bbs::logic::check::check(&writer.writer.board, writer.clock.now()), [""; 0]);
 }
 
+/// What the simulator found: the news was answered with an error, and nobody says it again.
+#[test]
+fn what_the_mesh_says_while_the_database_cannot_be_opened_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), Converge::WhenTold);
+    let cell = CellId::new("cell-1").unwrap();
+    call(&mut writer, desire("kept")).unwrap();
+    writer.writer.store.break_connection();
+    let (database, away) = (folder.path().join(DATABASE), folder.path().join("away"));
+    std::fs::rename(&database, &away).unwrap();
+    let lost = call(&mut writer, Command::CellPresence(cell.clone(), CellPresence::Present));
+    assert!(matches!(lost, Err(CallError::Store(_))), "{lost:?}");
+    assert!(call(&mut writer, desire("refused")).is_err());
+    std::fs::rename(&away, &database).unwrap();
+    call(&mut writer, desire("after")).unwrap();
+    assert_eq!(writer.writer.board.presence(&cell), Some(CellPresence::Present));
+    assert_eq!(writer.writer.view.snapshot().process_count(), 2);
+}
+
+#[test]
+fn a_database_that_was_opened_again_is_of_no_use_before_it_was_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), Converge::WhenTold);
+    call(&mut writer, desire("kept")).unwrap();
+    writer.writer.store.break_connection();
+    let other = rusqlite::Connection::open(folder.path().join(DATABASE)).unwrap();
+    let rename = |from: &str, to: &str| {
+        other.execute_batch(&format!("ALTER TABLE {from} RENAME TO {to}")).unwrap();
+    };
+    rename("tasks", "elsewhere");
+    for _ in 0..2 {
+        assert!(call(&mut writer, desire("refused")).is_err());
+        assert!(!writer.writer.store.is_usable());
+    }
+    rename("elsewhere", "tasks");
+    call(&mut writer, desire("after")).unwrap();
+    assert_eq!(writer.writer.view.snapshot().process_count(), 2);
+}
+
 #[test]
 fn a_full_queue_refuses_instead_of_growing() {
     /// An outlet that holds the writer up until it is let go.

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::inspect::Inspection;
 use super::files::Machine;
+use super::inspect::Inspection;
 use super::{BACKUPS, DATABASE, StoreError};
 
 /// While this file is there a restore is under way, or was cut short.

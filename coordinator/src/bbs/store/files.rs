@@ -2,14 +2,16 @@
 //! fails. What is decided about them is decided above, in [`super::Store`]; here it is done.
 
 use std::fmt;
-use std::fs::{File, TryLockError};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::{BACKUPS, DATABASE, StoreError, backup};
 
 /// The file whose lock tells that a coordinator is at work in the data folder.
 const LOCK: &str = "coordinator.lock";
+/// How much of the log is copied at once.
+const BLOCK: usize = 1 << 20;
 
 /// Where a database lies, and how SQLite gets there.
 pub trait Files: fmt::Debug {
@@ -37,6 +39,13 @@ pub trait Files: fmt::Debug {
 
     /// Gives the database that was made under a fresh name its own. It is on the disk when this returns.
     fn put(&self, fresh: &Path) -> std::io::Result<()>;
+
+    /// Makes all that is in the log last: writes it again where it stands, and syncs it.
+    ///
+    /// What is read from the log is not yet on the disk if whoever wrote it was killed before the sync.
+    /// If the sync failed, the system may have given up what it could not write, and shows it all the
+    /// same; no later sync would try it again. Written once more, it is tried once more.
+    fn settle_log(&self) -> std::io::Result<()>;
 
     /// Keeps a copy of the database before its schema becomes this one. Gives the copy's name.
     fn keep_copy(&self, schema: i32) -> Result<PathBuf, StoreError>;
@@ -103,6 +112,24 @@ impl Files for Machine {
         File::open(fresh)?.sync_all()?;
         std::fs::rename(fresh, &self.database)?;
         backup::sync_folder(&self.folder)
+    }
+
+    fn settle_log(&self) -> std::io::Result<()> {
+        let path = self.folder.join(format!("{DATABASE}-wal"));
+        let log = match OpenOptions::new().read(true).write(true).open(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            opened => opened?,
+        };
+        let mut block = vec![0; BLOCK];
+        let mut at = 0;
+        loop {
+            let count = log.read_at(&mut block, at)?;
+            if count == 0 {
+                return log.sync_all();
+            }
+            log.write_all_at(&block[..count], at)?;
+            at += count as u64;
+        }
     }
 
     fn keep_copy(&self, schema: i32) -> Result<PathBuf, StoreError> {

@@ -595,3 +595,40 @@ fn a_deployment_in_the_middle_of_an_update_is_read_back_to_the_letter() {
     let found = Inspection::of(&desk.database()).unwrap();
     assert!(found.is_sound(), "{found:?}");
 }
+
+/// The log is written again where it stands, and stays what it was; without one there is nothing to do.
+#[test]
+fn what_a_killed_coordinator_left_in_the_log_is_made_to_last() {
+    let desk = Desk::new();
+    let log = desk.path().join(format!("{DATABASE}-wal"));
+    let (store, _, _) = desk.open();
+    store.connection.execute_batch("INSERT INTO tasks VALUES (1, x'00')").unwrap();
+    let before = std::fs::read(&log).unwrap();
+    assert!(before.len() > 2_048);
+    store.files.settle_log().unwrap();
+    assert_eq!(std::fs::read(&log).unwrap(), before);
+    drop(store);
+    assert!(!log.exists(), "closed in peace, it has no log");
+    desk.open().0.files.settle_log().unwrap();
+}
+
+/// A connection whose last commit is in doubt leaves the log as it is when it is closed.
+#[test]
+fn a_log_in_doubt_is_not_folded_back() {
+    let desk = Desk::new();
+    let log = desk.path().join(format!("{DATABASE}-wal"));
+    let (mut store, _, _) = desk.open();
+    store.connection.execute_batch("INSERT INTO tasks VALUES (1, x'00')").unwrap();
+    store.doubt();
+    assert!(!store.is_usable());
+    let before = std::fs::read(&log).unwrap();
+    drop(store);
+    assert_eq!(std::fs::read(&log).unwrap(), before);
+    let (mut store, _, report) = desk.open();
+    assert_eq!(report.set_aside.len(), 1, "it is no task, and it was there");
+    store.doubt();
+    store.reopen().unwrap();
+    assert!(!store.is_usable(), "it has not been read back");
+    store.load(Settings::default(), NOW).unwrap();
+    assert!(store.is_usable());
+}

@@ -97,7 +97,7 @@ fn an_auction_that_fails_again_for_the_same_reason_writes_nothing() {
     stage.does(fail(0));
     let before = Arc::clone(stage.ordinary());
     let outcome = stage.wait(20).does(fail(0));
-    assert!(outcome.changes.iter().all(|change| !change.is_stored()), "{outcome:?}");
+    assert!(outcome.changes.iter().all(|change| !change.is_kept()), "{outcome:?}");
     assert_eq!(events(&outcome), [""; 0]);
     assert_eq!(*stage.ordinary(), before);
     assert_eq!(effects(&stage.wait(29).converge()), [""; 0], "it was an answer all the same");
