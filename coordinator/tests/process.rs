@@ -319,6 +319,28 @@ fn a_second_one_in_the_same_folder_is_refused() {
     assert!(listed.status.success(), "{listed:?}");
 }
 
+/// A coordinator that is no member would take orders which no cell hears of.
+#[test]
+fn one_that_cannot_be_a_member_of_its_mesh_ends_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = configure(folder.path(), "");
+    drop(start(&config));
+    let data = folder.path().join("data");
+    let words = ["run", "--config", config.to_str().unwrap()];
+    for (file, told) in [("member/member.pem", "member.pem"), ("authority", "authority")] {
+        let (path, away) = (data.join(file), folder.path().join("away"));
+        std::fs::rename(&path, &away).unwrap();
+        std::fs::write(&path, "not what it was").unwrap();
+        let said = complaint(&words);
+        assert!(said.contains(told), "{file}: {said}");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::rename(&away, &path).unwrap();
+    }
+    // With both as they were it goes on as if nothing had been.
+    let again = start(&config);
+    assert_eq!(again.post("/v1/ping", &json!({})).unwrap().0, 200);
+}
+
 #[test]
 fn bad_configurations_are_refused_with_a_word() {
     let folder = tempfile::tempdir().unwrap();
