@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -317,6 +317,31 @@ fn a_second_one_in_the_same_folder_is_refused() {
     let data = folder.path().join("data");
     let listed = ended(&["member", "list", "--data-dir", data.to_str().unwrap()]);
     assert!(listed.status.success(), "{listed:?}");
+}
+
+#[test]
+fn metrics_say_when_the_last_backup_was_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = start(&configure(folder.path(), ""));
+    let told = || {
+        let asked = running.agent.get(format!("http://{}/metrics", running.address));
+        let asked = asked.header("authorization", format!("Bearer {}", running.token)).call();
+        let text = asked.unwrap().body_mut().read_to_string().unwrap();
+        let name = "volvox_board_backup_timestamp_seconds ";
+        let value = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        value.parse::<u64>().unwrap()
+    };
+    assert_eq!(told(), 0);
+    let now = || {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        since.as_secs()
+    };
+    let before = now();
+    let data = folder.path().join("data");
+    let made = ended(&["backup", "--data-dir", data.to_str().unwrap()]);
+    assert!(made.status.success(), "{made:?}");
+    // The file's time is the disk's, which may be a moment behind.
+    assert!((before - 1..=now()).contains(&told()), "{} and {}", told(), before);
 }
 
 /// A coordinator that is no member would take orders which no cell hears of.
