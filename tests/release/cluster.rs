@@ -159,7 +159,7 @@ fn run(cluster: &Cluster, page: &Page) -> Option<String> {
         if let Some(word) = block.marked("ctrl-c") {
             for line in lines(&block.text) {
                 let quoted = line.replace('\'', r"'\''");
-                let _ = write!(script, "{here}until_ctrl_c '{word}' '{quoted}'\n");
+                let _ = writeln!(script, "{here}until_ctrl_c '{word}' '{quoted}'");
             }
         } else if block.kind == "sh" {
             let _ = write!(script, "{here}{}", block.text);

@@ -187,6 +187,28 @@ struct Machine {
 }
 
 impl Machine {
+    /// In a mount namespace: FOLDER COMMANDS.
+    const INSIDE: &str = r#"
+set -eu
+there=$1
+mkdir -p $there/new
+mount -t tmpfs none $there/new
+cd $there/new
+mkdir usr proc etc var tmp tar run
+for each in bin sbin lib lib64; do
+    if [ -L /$each ]; then ln -s usr/$each $each; fi
+done
+mount --bind /usr usr
+mount -o remount,bind,ro usr
+mount -t tmpfs none usr/local
+mount -t proc none proc
+mount --bind $there/volvox-0-test tar
+mkdir -p var/lib/dpkg dev
+: >dev/null
+echo root:x:0:0::/:/bin/sh >etc/passwd
+exec chroot . /bin/sh -euc "$2" 2>&1
+"#;
+
     /// None, and said so, without root.
     fn new(name: &str) -> Option<Machine> {
         if !nix::unistd::geteuid().is_root() {
@@ -204,28 +226,8 @@ impl Machine {
 
     /// Does this there, in a mount namespace that ends with it: exit code, and all that was said.
     fn does(&self, script: &str) -> (i32, String) {
-        let inside = format!(
-            "set -eu\n\
-             there=$1\n\
-             mkdir -p $there/new\n\
-             mount -t tmpfs none $there/new\n\
-             cd $there/new\n\
-             mkdir usr proc etc var tmp tar run\n\
-             for each in bin sbin lib lib64; do\n\
-                 if [ -L /$each ]; then ln -s usr/$each $each; fi\n\
-             done\n\
-             mount --bind /usr usr\n\
-             mount -o remount,bind,ro usr\n\
-             mount -t tmpfs none usr/local\n\
-             mount -t proc none proc\n\
-             mount --bind $there/volvox-0-test tar\n\
-             mkdir -p var/lib/dpkg dev\n\
-             : >dev/null\n\
-             echo root:x:0:0::/:/bin/sh >etc/passwd\n\
-             exec chroot . /bin/sh -euc \"$2\" 2>&1\n"
-        );
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "sh", "-c", &inside, "sh"]);
+        command.args(["--mount", "--propagation", "private", "sh", "-c", Machine::INSIDE, "sh"]);
         let output = command.arg(self.folder.path()).arg(script).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         (output.status.code().unwrap(), said + &String::from_utf8_lossy(&output.stderr))
