@@ -197,8 +197,8 @@ package: setup ## Debian packages of agent, coordinator and CLI in target/debian
 tar: setup ## A static tar for other distributions in target/tar, for packaging/install.sh
 	@packaging/tar
 
-# The tar's part is tried too if `make tar` has made one.
-vmtest: package ## Packages in a virtual machine: install, join, run, upgrade, reboot, remove; root, slow
+# Commands of the documentation that need a machine of their own are run in it too.
+vmtest: package tar ## Packages and tar in a virtual machine: install, join, run, upgrade, reboot, remove; root, slow
 	@packaging/vm/install
 
 # As root, since routes and metrics are asked of a cluster that runs.

@@ -85,11 +85,15 @@ place() { # MODE FILE TARGET
     mv -f "$root$3.new" "$root$3"
 }
 
-place_unit() { # PART
+place_units() { # PART
     mkdir -p "$units"
-    sed "s|/usr/bin/|$prefix/bin/|" "$from/systemd/volvox-$1.service" >"$units/volvox-$1.service.new"
-    chmod 644 "$units/volvox-$1.service.new"
-    mv -f "$units/volvox-$1.service.new" "$units/volvox-$1.service"
+    for unit in "$from/systemd/volvox-$1.service" "$from/systemd/volvox-$1"-*.*; do
+        [ -f "$unit" ] || continue
+        name=${unit##*/}
+        sed "s|/usr/bin/|$prefix/bin/|" "$unit" >"$units/$name.new"
+        chmod 644 "$units/$name.new"
+        mv -f "$units/$name.new" "$units/$name"
+    done
 }
 
 place_extras() { # PROGRAM
@@ -149,6 +153,10 @@ begin_service() { # PART
         systemctl enable "volvox-$1"
         systemctl start "volvox-$1" || not_started "$1"
     fi
+    # Once: whoever switched it off later does not want it.
+    if [ "$1" = coordinator ] && [ -n "$is_new" ]; then
+        systemctl enable --now volvox-coordinator-backup.timer || not_started coordinator-backup
+    fi
 }
 
 # The other parts are installed all the same.
@@ -158,6 +166,8 @@ not_started() { # PART
 }
 
 install_part() { # PART
+    is_new=
+    if [ ! -e "$units/volvox-$1-backup.timer" ]; then is_new=yes; fi
     if [ "$1" = cli ]; then
         place 755 "$from/bin/volvox" "$prefix/bin/volvox"
         place_extras volvox
@@ -170,7 +180,7 @@ install_part() { # PART
     place_configuration "$1"
     if [ "$1" = coordinator ]; then make_user; fi
     make_folders "$1"
-    place_unit "$1"
+    place_units "$1"
     begin_service "$1"
     case "$1" in
     agent) say "to make this machine a cell: volvox-agent join LINE" ;;
@@ -191,6 +201,7 @@ remove_part() { # PART
     if [ "$1" = cli ]; then name=volvox; fi
     if [ -z "$given" ] && [ "$1" != cli ]; then prefix=$(prefix_of "$1"); fi
     if [ "$1" != cli ] && has_systemd && [ -e "$units/$name.service" ]; then
+        if [ -e "$units/$name-backup.timer" ]; then systemctl disable --now "$name-backup.timer" || true; fi
         systemctl disable --now "$name" || true
     fi
     if [ "$1" = agent ] && [ -z "$root" ] && [ -f "$prefix/bin/volvox-agent" ] &&
@@ -216,7 +227,7 @@ remove_part() { # PART
         rm -f "$root$prefix/lib/volvox/volvox-shim"
         rmdir "$root$prefix/lib/volvox" 2>/dev/null || true
     else
-        rm -f "$root/etc/sysusers.d/volvox-coordinator.conf"
+        rm -f "$root/etc/sysusers.d/volvox-coordinator.conf" "$units/$name-backup.service" "$units/$name-backup.timer"
     fi
     if has_systemd; then systemctl daemon-reload; fi
     if [ "$action" = remove ]; then
@@ -230,6 +241,8 @@ remove_part() { # PART
         rmdir /run/volvox 2>/dev/null || true
     fi
     rmdir "$root/etc/volvox" "$root/var/lib/volvox" 2>/dev/null || true
+    # systemd's own note of when the timer went off last.
+    rm -f "$root/var/lib/systemd/timers/stamp-$name-backup.timer"
     if [ "$1" = coordinator ] && [ -z "$root" ] && command -v userdel >/dev/null; then
         userdel volvox-coordinator 2>/dev/null || true
     fi

@@ -106,6 +106,50 @@ fn clean_goes_on_after_a_failure_and_can_be_done_again() {
     cell.open();
 }
 
+/// Who looks after the agent is to start another: it must not stay as one that is no member and says
+/// nothing. What runs does not notice.
+#[test]
+fn an_agent_that_cannot_become_a_member_ends_and_the_next_one_goes_on() {
+    let Some(mut cell) = Cell::new("an_agent_that_cannot_become_a_member_ends") else { return };
+    cell.executor = None;
+    let mut agent = Agent::start(&cell);
+    drop(agent.client());
+    let name = format!("{}-one", cell.folder.path().file_name().unwrap().to_str().unwrap());
+    let name = name.trim_start_matches('.');
+    let words = ["container", "start", "--name", name, "--", "/bin/sleep", "1000"];
+    let (status, said, complained) = typed(&cell, &words);
+    assert_eq!(status, 0, "{said}{complained}");
+    let log = || std::fs::read_to_string(cell.folder.path().join("agent.log")).unwrap();
+    assert!(log().contains("no member of a mesh yet"), "{}", log());
+
+    // It has joined, and what it got by that is of no use.
+    let mesh = cell.config.state.join("mesh");
+    std::fs::create_dir_all(&mesh).unwrap();
+    std::fs::write(mesh.join("member.pem"), "no certificate").unwrap();
+    let ended = until("the agent has ended", || agent.child.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(2), "{}", log());
+    assert!(log().contains("cannot become a member"), "{}", log());
+    assert!(log().contains("the rep has ended, or could not begin"), "{}", log());
+
+    // Now it is one from the start, and tells why it cannot.
+    let mut second = Agent::start(&cell);
+    let ended = until("the second has ended", || second.child.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(2), "{}", log());
+    let last = log().lines().last().unwrap_or_default().to_owned();
+    assert!(last.contains("member.pem"), "it names the file: {last}");
+
+    std::fs::remove_dir_all(&mesh).unwrap();
+    let mut third = Agent::start(&cell);
+    drop(third.client());
+    let (_, said, _) = typed(&cell, &["container", "list", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(listed[0]["guid"], name, "{said}");
+    assert_eq!(listed[0]["state"], "RUNNING", "{said}");
+    assert_eq!(typed(&cell, &["container", "delete", name]).0, 0);
+    drop(third);
+    cell.open();
+}
+
 /// The folder below this one that has an entry of this name.
 fn walk_for(folder: &std::path::Path, name: &str) -> std::path::PathBuf {
     let mut folders = vec![folder.to_owned()];

@@ -40,5 +40,6 @@ pub mod tls;
 mod trace;
 
 pub(crate) use self::members::expelled;
+pub use self::metrics::LABELS;
 pub use self::quota::Limits;
 pub use self::state::{Api, Parts};

@@ -45,6 +45,7 @@ const EXAMPLES: &str = "Examples:
   volvox-coordinator member revoke cell-7
   volvox-coordinator check   --data-dir /var/lib/volvox
   volvox-coordinator backup  --data-dir /var/lib/volvox --to /backups/board-monday.db
+  volvox-coordinator backup  --keep 7
   volvox-coordinator restore --data-dir /var/lib/volvox --from /backups/board-monday.db
   volvox-coordinator dump    --data-dir /var/lib/volvox > records.jsonl
 
@@ -92,21 +93,25 @@ enum Command {
     /// Ends with 0 when it is sound, 1 when it is not, 2 when it could not be read at all. Works
     /// while a coordinator is running, and changes nothing.
     Check {
-        /// The coordinator's data folder.
+        /// The coordinator's data folder; without it, that of the configuration in /etc/volvox.
         #[arg(long)]
-        data_dir: PathBuf,
+        data_dir: Option<PathBuf>,
         /// Print the result as JSON.
         #[arg(long)]
         json: bool,
     },
     /// Copy the database to a new file, also while a coordinator is running.
     Backup {
-        /// The coordinator's data folder.
+        /// The coordinator's data folder; without it, that of the configuration in /etc/volvox.
         #[arg(long)]
-        data_dir: PathBuf,
+        data_dir: Option<PathBuf>,
         /// The file to write; by default a new one in the folder `backups` of the data folder.
         #[arg(long)]
         to: Option<PathBuf>,
+        /// How many of those in `backups` to keep, with the new one: older ones are deleted. Copies
+        /// with other names than it gives, and those made before a new schema, are not counted.
+        #[arg(long, conflicts_with = "to", value_parser = clap::value_parser!(u32).range(1..))]
+        keep: Option<u32>,
         /// Print the result as JSON.
         #[arg(long)]
         json: bool,
@@ -115,9 +120,9 @@ enum Command {
     ///
     /// The database that was there is kept beside it under another name.
     Restore {
-        /// The coordinator's data folder.
+        /// The coordinator's data folder; without it, that of the configuration in /etc/volvox.
         #[arg(long)]
-        data_dir: PathBuf,
+        data_dir: Option<PathBuf>,
         /// The backup; by default the newest in the folder `backups` of the data folder.
         #[arg(long)]
         from: Option<PathBuf>,
@@ -127,9 +132,9 @@ enum Command {
     },
     /// Print every readable record as one line of JSON, also from a damaged database.
     Dump {
-        /// The coordinator's data folder.
+        /// The coordinator's data folder; without it, that of the configuration in /etc/volvox.
         #[arg(long)]
-        data_dir: PathBuf,
+        data_dir: Option<PathBuf>,
     },
 }
 
@@ -155,10 +160,16 @@ pub fn main() -> ExitCode {
         Command::Token(command) => token::run(command),
         Command::JoinToken(command) => mesh::join_token(command),
         Command::Member(command) => mesh::member(command),
-        Command::Check { data_dir, json } => offline::check(&data_dir, json),
-        Command::Backup { data_dir, to, json } => offline::backup(&data_dir, to, json),
-        Command::Restore { data_dir, from, json } => offline::restore(&data_dir, from, json),
-        Command::Dump { data_dir } => offline::dump(&data_dir),
+        Command::Check { data_dir, json } => {
+            folder(data_dir).and_then(|it| offline::check(&it, json))
+        }
+        Command::Backup { data_dir, to, keep, json } => {
+            folder(data_dir).and_then(|it| offline::backup(&it, to, keep, json))
+        }
+        Command::Restore { data_dir, from, json } => {
+            folder(data_dir).and_then(|it| offline::restore(&it, from, json))
+        }
+        Command::Dump { data_dir } => folder(data_dir).and_then(|it| offline::dump(&it)),
     };
     match result {
         Ok(code) => code,
@@ -172,6 +183,15 @@ pub fn main() -> ExitCode {
 /// The configuration of an installed coordinator, if there is one.
 fn installed() -> Option<PathBuf> {
     Some(PathBuf::from(CONFIG)).filter(|it| it.exists())
+}
+
+/// The data folder that was named, or the one of the installed configuration, which is read only then:
+/// a faulty one must not keep a backup from being made or put back.
+fn folder(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    match named {
+        Some(folder) => Ok(folder),
+        None => Ok(Config::read(installed().as_deref(), None)?.data_dir),
+    }
 }
 
 fn config(check: Option<&Path>) -> anyhow::Result<ExitCode> {

@@ -60,7 +60,14 @@ pub(crate) fn check(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
     Ok(if found.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-pub(crate) fn backup(folder: &Path, to: Option<PathBuf>, json: bool) -> anyhow::Result<ExitCode> {
+/// Makes a backup. With `keep` the older ones of those that have no name of their own go, but only after
+/// the new one is there: a full disk costs no backup.
+pub(crate) fn backup(
+    folder: &Path,
+    to: Option<PathBuf>,
+    keep: Option<u32>,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     let database = existing(folder)?;
     let to = match to {
         Some(to) => to,
@@ -76,12 +83,39 @@ pub(crate) fn backup(folder: &Path, to: Option<PathBuf>, json: bool) -> anyhow::
         store::backup(&database, &to)?;
     }
     let bytes = std::fs::metadata(&to).context("look at the backup")?.len();
+    let deleted = match keep {
+        Some(keep) => thin(&folder.join(BACKUPS), keep)?,
+        None => Vec::new(),
+    };
     if json {
-        say(&serde_json::json!({"backup": to, "bytes": bytes}).to_string());
+        let shown = serde_json::json!({"backup": to, "bytes": bytes, "deleted": deleted});
+        say(&shown.to_string());
     } else {
         say(&format!("backed up to {} ({bytes} bytes)", to.display()));
+        for old in deleted {
+            say(&format!("deleted {}", old.display()));
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Deletes all but the newest backups that were named by us; the name has the time.
+fn thin(backups: &Path, keep: u32) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(backups).context("list the backups")?;
+    let ours = entries.flatten().map(|entry| entry.path());
+    let mut ours: Vec<(u64, PathBuf)> = ours.filter_map(|it| Some((made_at(&it)?, it))).collect();
+    ours.sort();
+    let too_many = ours.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
+    let old: Vec<PathBuf> = ours.drain(..too_many).map(|it| it.1).collect();
+    for path in &old {
+        std::fs::remove_file(path).with_context(|| format!("delete {}", path.display()))?;
+    }
+    Ok(old)
+}
+
+/// When a backup was made, in seconds, if its name is one that we give.
+fn made_at(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.strip_prefix("board-")?.strip_suffix(".db")?.parse().ok()
 }
 
 /// A backup to where perhaps only root may write: the owner makes it in the data folder, and root takes

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use volvox_coordinator::bbs::command::Command as BoardCommand;
 use volvox_coordinator::bbs::driver::{Bbs, Converge};
@@ -45,10 +45,61 @@ fn check_backup_and_restore_tell_what_they_did() {
     assert_eq!(code, 2, "the coordinator is still at work");
     assert!(err.contains("in use by another coordinator"), "{err}");
     drop(bbs);
-    let (code, out, err) = run(&["restore", "--data-dir", data_dir, "--from", from]);
+    // A program that another test of this process is just starting has the lock until it has begun.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let (code, out, err) = loop {
+        let (code, out, err) = run(&["restore", "--data-dir", data_dir, "--from", from]);
+        if !err.contains("in use") || Instant::now() > deadline {
+            break (code, out, err);
+        }
+    };
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("is kept as"), "{out}");
     assert_eq!(board(folder.path()).view().snapshot().domains().count(), 1);
+}
+
+#[test]
+fn older_backups_go_only_when_asked_and_only_those_named_by_us() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path().to_str().unwrap();
+    let _bbs = board(folder.path());
+    let backups = folder.path().join("backups");
+    std::fs::create_dir(&backups).unwrap();
+    // The order is that of the numbers, not of the letters.
+    let old = ["board-9.db", "board-100.db", "board-1000.db"];
+    let others = ["before-schema-3.db", "board-monday.db", "board-7.db.1-0.partial", "board-8"];
+    for name in old.iter().chain(&others) {
+        std::fs::write(backups.join(name), "").unwrap();
+    }
+    let names = || {
+        let entries = std::fs::read_dir(&backups).unwrap().flatten();
+        let mut names: Vec<String> =
+            entries.map(|it| it.file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let named = |new: &str, old: &[&str]| {
+        let all = [&[new][..], old, &others].concat();
+        let mut all: Vec<String> = all.into_iter().map(str::to_owned).collect();
+        all.sort();
+        all
+    };
+    let (code, out, err) = run(&["backup", "--data-dir", data_dir, "--keep", "3", "--json"]);
+    assert_eq!(code, 0, "{err}");
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let new = Path::new(json["backup"].as_str().unwrap());
+    assert_eq!(json["deleted"], serde_json::json!([backups.join("board-9.db")]));
+    let new = new.file_name().unwrap().to_str().unwrap();
+    assert_eq!(names(), named(new, &["board-100.db", "board-1000.db"]));
+
+    // A backup that could not be made costs none of the others.
+    std::fs::rename(folder.path().join("board.db"), folder.path().join("away")).unwrap();
+    assert_eq!(run(&["backup", "--data-dir", data_dir, "--keep", "1"]).0, 2);
+    assert_eq!(names(), named(new, &["board-100.db", "board-1000.db"]));
+    for words in [&["--keep", "0"][..], &["--keep", "2", "--to", "x.db"]] {
+        let (code, _, err) = run(&[&["backup", "--data-dir", data_dir], words].concat());
+        assert_eq!(code, 2, "{words:?}: {err}");
+    }
 }
 
 #[test]

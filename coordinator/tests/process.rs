@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -317,6 +317,53 @@ fn a_second_one_in_the_same_folder_is_refused() {
     let data = folder.path().join("data");
     let listed = ended(&["member", "list", "--data-dir", data.to_str().unwrap()]);
     assert!(listed.status.success(), "{listed:?}");
+}
+
+#[test]
+fn metrics_say_when_the_last_backup_was_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = start(&configure(folder.path(), ""));
+    let told = || {
+        let asked = running.agent.get(format!("http://{}/metrics", running.address));
+        let asked = asked.header("authorization", format!("Bearer {}", running.token)).call();
+        let text = asked.unwrap().body_mut().read_to_string().unwrap();
+        let name = "volvox_board_backup_timestamp_seconds ";
+        let value = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        value.parse::<u64>().unwrap()
+    };
+    assert_eq!(told(), 0);
+    let now = || {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        since.as_secs()
+    };
+    let before = now();
+    let data = folder.path().join("data");
+    let made = ended(&["backup", "--data-dir", data.to_str().unwrap()]);
+    assert!(made.status.success(), "{made:?}");
+    // The file's time is the disk's, which may be a moment behind.
+    assert!((before - 1..=now()).contains(&told()), "{} and {}", told(), before);
+}
+
+/// A coordinator that is no member would take orders which no cell hears of.
+#[test]
+fn one_that_cannot_be_a_member_of_its_mesh_ends_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = configure(folder.path(), "");
+    drop(start(&config));
+    let data = folder.path().join("data");
+    let words = ["run", "--config", config.to_str().unwrap()];
+    for (file, told) in [("member/member.pem", "member.pem"), ("authority", "authority")] {
+        let (path, away) = (data.join(file), folder.path().join("away"));
+        std::fs::rename(&path, &away).unwrap();
+        std::fs::write(&path, "not what it was").unwrap();
+        let said = complaint(&words);
+        assert!(said.contains(told), "{file}: {said}");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::rename(&away, &path).unwrap();
+    }
+    // With both as they were it goes on as if nothing had been.
+    let again = start(&config);
+    assert_eq!(again.post("/v1/ping", &json!({})).unwrap().0, 200);
 }
 
 #[test]

@@ -1,6 +1,8 @@
-//! Our pages against a real cluster: one `volvox dev` with real containers, in which every block marked
-//! `sh` is run, page by page, and which says what routes and metrics there are. Needs root.
+//! Our pages against a real cluster: one `volvox dev` with real containers, in which every block that
+//! `places.rs` leaves to it is run, page by page, and which says what routes and metrics there are. Needs
+//! root.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,12 +14,16 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use volvox_tests::{site, skip};
 
+use crate::commands::lines;
 use crate::markdown::{Page, pages, root};
 use crate::reference::{cell, hold};
 
 /// Where our pages say that the coordinator's data and API are.
 const DATA: &str = "/var/lib/volvox/coordinator";
 const API: &str = "localhost:8889";
+
+/// `until_ctrl_c WORD COMMAND`.
+const UNTIL_CTRL_C: &str = include_str!("../../packaging/vm/ctrl-c");
 
 /// A cluster that runs until this is dropped.
 struct Cluster {
@@ -74,7 +80,7 @@ impl Cluster {
         let coordinator = format!(
             "case \"$1\" in\n\
              init) set -- \"$@\" --config {}/coordinator.toml;;\n\
-             token) set -- \"$@\" --data-dir {data};;\n\
+             token | join-token | member | cert) set -- \"$@\" --data-dir {data};;\n\
              esac\n\
              exec {programs}/volvox-coordinator \"$@\"\n",
             self.folder.path().join("cluster").display()
@@ -147,16 +153,25 @@ impl Drop for Cluster {
 #[expect(clippy::print_stdout, reason = "which page takes how long is seen with --nocapture")]
 fn run(cluster: &Cluster, page: &Page) -> Option<String> {
     let mut script = String::new();
-    for block in page.blocks.iter().filter(|it| it.kind == "sh") {
+    for block in &page.blocks {
         // The last of these is where it stopped.
-        let _ = write!(script, "echo '--- line {}' >&2\n{}", block.line, block.text);
+        let here = format!("echo '--- line {}' >&2\n", block.line);
+        if let Some(word) = block.marked("ctrl-c") {
+            for line in lines(&block.text) {
+                let quoted = line.replace('\'', r"'\''");
+                let _ = writeln!(script, "{here}until_ctrl_c '{word}' '{quoted}'");
+            }
+        } else if block.kind == "sh" {
+            let _ = write!(script, "{here}{}", block.text);
+        }
     }
     if script.is_empty() {
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
     let begun = std::time::Instant::now();
-    let output = cluster.shell(&script).current_dir(&folder).output().unwrap();
+    let mut shell = cluster.shell(&format!("{UNTIL_CTRL_C}{script}"));
+    let output = shell.current_dir(&folder).env("HOME", folder.path()).output().unwrap();
     println!("{}: {:.1} s", page.path, begun.elapsed().as_secs_f32());
     if output.status.success() {
         return None;
@@ -221,8 +236,8 @@ fn hold_document(document: &Value) {
 }
 
 /// The names of the labels that a metric's samples have, of all that were seen.
-fn labels(text: &str, metric: &str) -> String {
-    let mut names = std::collections::BTreeSet::new();
+fn seen(text: &str, metric: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
     let ends = ["", "_total", "_bucket", "_sum", "_count"];
     for line in text.lines().filter(|it| !it.starts_with('#')) {
         let Some((name, rest)) = line.split_once('{') else { continue };
@@ -234,7 +249,7 @@ fn labels(text: &str, metric: &str) -> String {
         let pairs = inside.split(',').filter_map(|it| it.split_once('='));
         names.extend(pairs.map(|it| it.0).filter(|it| *it != "le").map(str::to_owned));
     }
-    names.iter().map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ")
+    names
 }
 
 /// Name, kind and meaning of all metrics in a text, in the order of their names.
@@ -261,25 +276,77 @@ fn described(text: &str) -> Vec<(String, String, String)> {
     found
 }
 
+/// The page is written from what the programs say of themselves; what they serve must be that, with every
+/// label seen and no other.
 fn metrics(cluster: &Cluster) {
     let coordinator = cluster.said(&format!("curl -sf {TOKEN} localhost:8889/metrics"));
-    // With containers on the first cell, so that their metrics have samples.
+    // Of each kind of work one or more on the first cell, so that their metrics have every label.
     let agent = cluster.said(
         "volvox run seen --rootfs host: --memory 32 --instances 4 --wait -- /bin/sleep 1000 >&2
-         volvox-agent metrics
-         volvox stop seen --wait >&2",
+         for nth in 1 2 3 4; do
+             volvox task run seen-$nth --detach --rootfs host: --memory 32 -- /bin/sleep 1000 >&2
+         done
+         for _ in $(seq 1200); do
+             metrics=$(volvox-agent metrics)
+             case $metrics in *volvox_container_pids*task_guid*) break;; esac
+             sleep 0.05
+         done
+         echo \"$metrics\"
+         volvox stop seen --wait >&2
+         for nth in 1 2 3 4; do volvox task cancel seen-$nth >&2; done",
     );
     let mut page = "# Metrics\nHow to scrape them: [monitor](../howto/monitor.md).\n".to_owned();
-    for (title, text) in [
-        ("Of the coordinator, at `/metrics` of the API", coordinator),
-        ("Of an agent, at `127.0.0.1:8892/metrics`", agent),
+    let mut faults = Vec::new();
+    for (title, text, declared) in [
+        (
+            "Of the coordinator, at `/metrics` of the API",
+            coordinator,
+            &volvox_coordinator::api::LABELS[..],
+        ),
+        (
+            "Of an agent, at `127.0.0.1:8892/metrics`",
+            agent,
+            &volvox_agent::control::metrics::LABELS[..],
+        ),
     ] {
         let head = "| metric | kind | labels | what it is |\n|---|---|---|---|";
         let _ = write!(page, "\n## {title}\n\n{head}\n");
-        for (name, kind, help) in described(&text) {
-            let labels = labels(&text, &name);
-            let _ = writeln!(page, "| `{name}` | {kind} | {labels} | {} |", cell(&help));
+        let families = described(&text);
+        for (name, _) in declared {
+            if !families.iter().any(|it| it.0 == *name) {
+                faults.push(format!("{name} has labels, and is not there"));
+            }
+        }
+        for (name, kind, help) in families {
+            let labels = declared.iter().find(|it| it.0 == name).map_or(&[][..], |it| it.1);
+            let seen = seen(&text, &name);
+            if !seen.iter().map(String::as_str).eq(labels.iter().copied()) {
+                faults.push(format!("{name}: {labels:?} are declared, {seen:?} were seen"));
+            }
+            let labels: Vec<String> = labels.iter().map(|it| format!("`{it}`")).collect();
+            let (labels, help) = (labels.join(", "), cell(&help));
+            let _ = writeln!(page, "| `{name}` | {kind} | {labels} | {help} |");
         }
     }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
     hold("metrics.md", &page);
+}
+
+/// What `make demo` shows, with the programs of the tests in place of released ones.
+#[test]
+fn the_demonstration_comes_to_its_end() {
+    if !nix::unistd::geteuid().is_root() {
+        skip("the_demonstration_comes_to_its_end", "containers need root");
+        return;
+    }
+    let script = root().join("packaging/demo");
+    let mut demo = Command::new("timeout");
+    demo.args(["--kill-after=20", "240"]).arg(script).arg(site::programs().unwrap());
+    let output = demo.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{complaint}");
+    for words in ["hello from instance 2", "good morning from instance 4", "nothing is left"] {
+        assert!(said.contains(words), "{words:?} is not in: {said}{complaint}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Every command that our pages show is one that the programs understand: those in blocks to the last
-//! flag, those in the text as far as they go. A `make` target must be there too.
+//! flag, those in the text as far as they go. A `make` target must be there too. Where each block is run
+//! is the matter of `places.rs`.
 
 use clap::error::ErrorKind;
 
@@ -60,7 +61,7 @@ fn words(line: &str, inner: &mut Vec<String>) -> Vec<String> {
 }
 
 /// The commands of ours in a line.
-fn ours(line: &str) -> Vec<Vec<String>> {
+pub(crate) fn ours(line: &str) -> Vec<Vec<String>> {
     let mut inner = Vec::new();
     let words = words(line.strip_prefix("$ ").unwrap_or(line), &mut inner);
     let mut found: Vec<Vec<String>> = inner.iter().flat_map(|it| ours(it)).collect();
@@ -81,7 +82,7 @@ fn ours(line: &str) -> Vec<Vec<String>> {
 }
 
 /// Lines of a script, with what was broken joined again and without the files written in it.
-fn lines(text: &str) -> Vec<String> {
+pub(crate) fn lines(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut until: Option<String> = None;
     let mut goes_on = false;
@@ -134,7 +135,7 @@ fn complaint(words: &[String], is_loose: bool) -> Option<String> {
 fn every_command_in_a_block_is_understood() {
     let (mut faults, mut count) = (Vec::new(), 0);
     for page in pages() {
-        for block in page.blocks.iter().filter(|it| it.kind == "sh" || it.kind == "console") {
+        for block in page.blocks.iter().filter(|it| it.is_shell()) {
             for command in lines(&block.text).iter().flat_map(|line| ours(line)) {
                 count += 1;
                 if let Some(why) = complaint(&command, false) {
@@ -169,17 +170,6 @@ fn every_command_in_the_text_is_understood_as_far_as_it_goes() {
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     assert!(count > 40, "only {count} commands were found: the pages are not read rightly");
-}
-
-#[test]
-fn every_shell_block_says_whether_it_is_run() {
-    for page in pages() {
-        for block in &page.blocks {
-            let known = ["sh", "console", "toml", "json", "yaml", "text", "rust"];
-            let kind = block.kind.as_str();
-            assert!(known.contains(&kind), "{}:{}: ```{kind}", page.path, block.line);
-        }
-    }
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use volvox_tests::skip;
+
 use crate::markdown::root;
 
 /// An unpacked tar with programs that do nothing.
@@ -27,14 +29,9 @@ fn unpacked(folder: &Path) -> PathBuf {
         let text = volvox_tests::installed_configuration(sample);
         std::fs::write(place.join(file), text).unwrap();
     }
-    for unit in
-        ["volvox-agent.service", "volvox-coordinator.service", "volvox-coordinator.sysusers"]
-    {
-        std::fs::copy(
-            root().join("packaging/systemd").join(unit),
-            place.join("systemd").join(unit),
-        )
-        .unwrap();
+    // All of them, as packaging/tar takes them.
+    for unit in std::fs::read_dir(root().join("packaging/systemd")).unwrap().flatten() {
+        std::fs::copy(unit.path(), place.join("systemd").join(unit.file_name())).unwrap();
     }
     for (program, section) in [("volvox", 1), ("volvox-agent", 8), ("volvox-coordinator", 8)] {
         let pages = place.join("share/man").join(program);
@@ -102,6 +99,8 @@ fn what_is_installed_is_upgraded_and_taken_away_again() {
         "/etc/volvox/coordinator.toml",
         "/etc/systemd/system/volvox-agent.service",
         "/etc/systemd/system/volvox-coordinator.service",
+        "/etc/systemd/system/volvox-coordinator-backup.service",
+        "/etc/systemd/system/volvox-coordinator-backup.timer",
         "/etc/sysusers.d/volvox-coordinator.conf",
     ] {
         assert!(placed.contains(&file.to_owned()), "{file} is not in {placed:?}");
@@ -109,6 +108,9 @@ fn what_is_installed_is_upgraded_and_taken_away_again() {
     assert!(!placed.iter().any(|it| it.ends_with(".new")), "{placed:?}");
     let unit = std::fs::read_to_string(system.join("etc/systemd/system/volvox-agent.service"));
     assert!(unit.unwrap().contains("ExecStart=/usr/local/bin/volvox-agent "));
+    let unit = system.join("etc/systemd/system/volvox-coordinator-backup.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    assert!(unit.contains("ExecStart=/usr/local/bin/volvox-coordinator backup "));
     let data = std::fs::metadata(system.join("var/lib/volvox/coordinator")).unwrap();
     assert_eq!(data.permissions().mode() & 0o777, 0o700);
 
@@ -178,6 +180,152 @@ fn mistakes_are_told_and_change_nothing() {
     }
 }
 
+/// What another machine would be: this one's programs, read-only, with everything else of its own. Only
+/// in it is the installer called without `--root`, so that a refusal that fails installs nothing here.
+struct Machine {
+    folder: tempfile::TempDir,
+}
+
+impl Machine {
+    /// In a mount namespace: FOLDER COMMANDS.
+    const INSIDE: &str = r#"
+set -eu
+there=$1
+mkdir -p $there/new
+mount -t tmpfs none $there/new
+cd $there/new
+mkdir usr proc etc var tmp tar run
+for each in bin sbin lib lib64; do
+    if [ -L /$each ]; then ln -s usr/$each $each; fi
+done
+mount --bind /usr usr
+mount -o remount,bind,ro usr
+mount -t tmpfs none usr/local
+mount -t proc none proc
+mount --bind $there/volvox-0-test tar
+mkdir -p var/lib/dpkg dev
+: >dev/null
+echo root:x:0:0::/:/bin/sh >etc/passwd
+exec chroot . /bin/sh -euc "$2" 2>&1
+"#;
+
+    /// None, and said so, without root.
+    fn new(name: &str) -> Option<Machine> {
+        if !nix::unistd::geteuid().is_root() {
+            skip(name, "a file system of its own needs root");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        unpacked(folder.path());
+        Some(Machine { folder })
+    }
+
+    fn tar(&self) -> PathBuf {
+        self.folder.path().join("volvox-0-test")
+    }
+
+    /// Does this there, in a mount namespace that ends with it: exit code, and all that was said.
+    fn does(&self, script: &str) -> (i32, String) {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", Machine::INSIDE, "sh"]);
+        let output = command.arg(self.folder.path()).arg(script).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code().unwrap(), said + &String::from_utf8_lossy(&output.stderr))
+    }
+}
+
+#[test]
+fn a_tar_of_another_architecture_is_refused() {
+    let Some(machine) = Machine::new("a_tar_of_another_architecture_is_refused") else { return };
+    std::fs::write(machine.tar().join("machine"), "pdp11\n").unwrap();
+    let (code, said) =
+        machine.does("code=0; sh /tar/install.sh agent || code=$?; ls /usr/local /etc; exit $code");
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("this tar is for pdp11, and this machine is "), "{said}");
+    assert!(!said.contains("volvox"), "something was installed: {said}");
+    // The same for the machine's own: the refusal was for that reason alone.
+    let own = Command::new("uname").arg("-m").output().unwrap().stdout;
+    std::fs::write(machine.tar().join("machine"), own).unwrap();
+    let (code, said) = machine.does("sh /tar/install.sh agent; ls /usr/local/bin /etc");
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("volvox-agent"), "{said}");
+    assert!(said.contains("no systemd here: start volvox-agent yourself"), "{said}");
+}
+
+#[test]
+fn a_machine_with_the_debian_package_is_refused() {
+    let name = "a_machine_with_the_debian_package_is_refused";
+    let Some(machine) = Machine::new(name) else { return };
+    if !Path::new("/usr/bin/dpkg-query").exists() {
+        return skip(name, "no dpkg here");
+    }
+    let with = |package: &str, status: &str, words: &str| {
+        let record = format!(
+            "Package: {package}\nStatus: {status}\nVersion: 1\nArchitecture: all\n\
+             Maintainer: x <x@example.invalid>\nDescription: x\n"
+        );
+        let script =
+            format!("printf '%s\n' '{record}' >/var/lib/dpkg/status; sh /tar/install.sh {words}");
+        machine.does(&script)
+    };
+    let here = "install ok installed";
+    for (package, words) in [
+        ("volvox-agent", "agent"),
+        ("volvox-agent", "--purge agent"),
+        ("volvox", "agent cli"),
+        ("volvox-coordinator", "agent coordinator"),
+    ] {
+        let (code, said) = with(package, here, words);
+        assert_eq!(code, 2, "{package}, {words}: {said}");
+        let told = format!("{package} is here as a Debian package: use apt for it");
+        assert!(said.contains(&told), "{package}, {words}: {said}");
+        assert!(!said.contains("to make this machine a cell"), "a part was installed: {said}");
+    }
+    // Another part, and one of which only the configuration is left, are no hindrance.
+    for (package, status) in [("volvox", here), ("volvox-agent", "deinstall ok config-files")] {
+        let (code, said) = with(package, status, "agent");
+        assert_eq!(code, 0, "{package}, {status}: {said}");
+    }
+}
+
+#[test]
+fn mount_points_are_left_and_said() {
+    let Some(machine) = Machine::new("mount_points_are_left_and_said") else { return };
+    // Below the folder: nothing is deleted, since it could be somebody's disk.
+    let (code, said) = machine.does(
+        "sh /tar/install.sh agent
+         mkdir -p /var/lib/volvox/agent/layers
+         echo mine >/var/lib/volvox/agent/kept
+         mount -t tmpfs none /var/lib/volvox/agent/layers
+         echo too >/var/lib/volvox/agent/layers/kept
+         code=0
+         sh /tar/install.sh --purge agent || code=$?
+         cat /var/lib/volvox/agent/kept /var/lib/volvox/agent/layers/kept
+         ls /usr/local/bin /etc/volvox
+         exit $code",
+    );
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains("something is mounted below /var/lib/volvox/agent: unmount it"),
+        "{said}"
+    );
+    assert!(said.contains("mine\ntoo\n"), "something was deleted: {said}");
+    assert!(said.contains("volvox-agent\n") && said.contains("agent.toml"), "{said}");
+
+    // The folder itself, on a disk of its own: emptied, left and said.
+    let (code, said) = machine.does(
+        "sh /tar/install.sh agent
+         mkdir -p /var/lib/volvox/agent
+         mount -t tmpfs none /var/lib/volvox/agent
+         mkdir /var/lib/volvox/agent/mesh
+         sh /tar/install.sh --purge agent
+         echo left: $(find /var/lib/volvox /etc/volvox 2>/dev/null)",
+    );
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("/var/lib/volvox/agent is left: it, or something in it"), "{said}");
+    assert!(said.ends_with("left: /var/lib/volvox /var/lib/volvox/agent\n"), "{said}");
+}
+
 /// Maintainer scripts and the rest are understood by the shells that will read them.
 #[test]
 fn scripts_are_understood_by_their_shells() {
@@ -191,6 +339,7 @@ fn scripts_are_understood_by_their_shells() {
         ("sh", "packaging/deb/coordinator/prerm"),
         ("sh", "packaging/deb/coordinator/postrm"),
         ("bash", "packaging/vm/common"),
+        ("bash", "packaging/vm/ctrl-c"),
         ("bash", "packaging/vm/install"),
         ("bash", "packaging/vm/run"),
         ("bash", "packaging/vm/guest-install"),

@@ -8,5 +8,6 @@ mod commands;
 mod installer;
 mod markdown;
 mod monitoring;
+mod places;
 mod reference;
 mod units;

@@ -1,4 +1,5 @@
-//! Our pages as the tests see them: fenced blocks, and code in the text.
+//! Our pages as the tests see them: fenced blocks, and code in the text. A comment that begins with
+//! `<!-- sh` is a block too: what a page needs before or after and a reader does not.
 
 use std::path::{Path, PathBuf};
 
@@ -12,9 +13,29 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) struct Block {
     /// Its first line, counted from 1.
     pub(crate) line: usize,
-    /// What stands behind the fence: `sh`, `console`, `toml`.
+    /// The first word behind the fence: `sh`, `console`, `toml`.
     pub(crate) kind: String,
+    /// The rest of that line: where a block of commands is run, if not in the cluster.
+    pub(crate) mark: String,
     pub(crate) text: String,
+}
+
+impl Block {
+    fn begun(line: usize, words: &str) -> Block {
+        let (kind, mark) = words.trim().split_once(' ').unwrap_or((words.trim(), ""));
+        let (kind, mark) = (kind.to_owned(), mark.trim().to_owned());
+        Block { line, kind, mark, text: String::new() }
+    }
+
+    /// Whether there are commands in it.
+    pub(crate) fn is_shell(&self) -> bool {
+        self.kind == "sh" || self.kind == "console"
+    }
+
+    /// What is behind a word of the mark: `vm=NAME`.
+    pub(crate) fn marked(&self, word: &str) -> Option<&str> {
+        self.mark.strip_prefix(word)?.strip_prefix('=')
+    }
 }
 
 /// One page.
@@ -30,25 +51,32 @@ pub(crate) struct Page {
 impl Page {
     fn read(root: &Path, path: &Path) -> Page {
         let text = std::fs::read_to_string(path).unwrap();
+        Page::parse(path.strip_prefix(root).unwrap().to_str().unwrap(), &text)
+    }
+
+    /// A page with this text.
+    pub(crate) fn parse(path: &str, text: &str) -> Page {
         let (mut blocks, mut code) = (Vec::<Block>::new(), Vec::new());
         let mut open: Option<Block> = None;
         for (line, content) in (1..).zip(text.lines()) {
-            match (content.trim_start().strip_prefix("```"), open.as_mut()) {
-                (Some(kind), None) => {
-                    let kind = kind.trim().to_owned();
-                    open = Some(Block { line: line + 1, kind, text: String::new() });
-                }
-                (Some(_), Some(_)) => blocks.extend(open.take()),
-                (None, Some(block)) => block.text += &format!("{content}\n"),
-                (None, None) => {
-                    let inside = content.split('`').skip(1).step_by(2);
-                    code.extend(inside.map(|it| (line, it.to_owned())));
-                }
+            let (fence, hidden) = ("```", "<!-- sh");
+            let begins = content.trim_start().strip_prefix(fence);
+            let begins = begins.or((content == hidden).then_some("sh"));
+            let ends = content.trim_start().starts_with(fence) || content == "-->";
+            match open.as_mut() {
+                None => match begins {
+                    Some(words) => open = Some(Block::begun(line + 1, words)),
+                    None => {
+                        let inside = content.split('`').skip(1).step_by(2);
+                        code.extend(inside.map(|it| (line, it.to_owned())));
+                    }
+                },
+                Some(_) if ends => blocks.extend(open.take()),
+                Some(block) => block.text += &format!("{content}\n"),
             }
         }
-        assert!(open.is_none(), "{}: a fence is not closed", path.display());
-        let path = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-        Page { path, blocks, code }
+        assert!(open.is_none(), "{path}: a fence is not closed");
+        Page { path: path.to_owned(), blocks, code }
     }
 }
 

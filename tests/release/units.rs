@@ -12,8 +12,11 @@ const UNITS: [&str; 2] = ["volvox-agent.service", "volvox-coordinator.service"];
 
 /// `systemd-analyze security`, in tenths: 0 is closed, 100 is open. The agent makes containers as root;
 /// what may be taken from it is told in its unit.
-const EXPOSURE: [(&str, u32); 2] =
-    [("volvox-agent.service", 70), ("volvox-coordinator.service", 12)];
+const EXPOSURE: [(&str, u32); 3] = [
+    ("volvox-agent.service", 70),
+    ("volvox-coordinator.service", 12),
+    ("volvox-coordinator-backup.service", 2),
+];
 
 fn unit(name: &str) -> String {
     std::fs::read_to_string(root().join("packaging/systemd").join(name)).unwrap()
@@ -37,6 +40,31 @@ fn units_say_what_they_must() {
     // A restart must not evacuate.
     assert!(unit("volvox-agent.service").contains("\nRestartKillSignal=SIGINT\n"));
     assert!(unit("volvox-coordinator.service").contains("\nUser=volvox-coordinator\n"));
+}
+
+/// Every day, as the coordinator's user, beside it; and never more files than a number.
+#[test]
+fn backups_are_made_every_day_and_bounded() {
+    let (service, timer) =
+        (unit("volvox-coordinator-backup.service"), unit("volvox-coordinator-backup.timer"));
+    let has = |text: &str, line: &str| assert!(text.lines().any(|it| it == line), "{line}");
+    for line in ["Type=oneshot", "User=volvox-coordinator", "PrivateNetwork=yes", "UMask=0077"] {
+        has(&service, line);
+    }
+    for line in ["OnCalendar=daily", "Persistent=yes", "WantedBy=timers.target"] {
+        has(&timer, line);
+    }
+    // Only the timer starts it: with the machine there would be one at each boot.
+    assert!(!service.contains("[Install]"));
+    // What systemd will make of the line is what the program understands.
+    let keep = service.lines().find_map(|it| it.strip_prefix("Environment=KEEP=")).unwrap();
+    let line = service.lines().find_map(|it| it.strip_prefix("ExecStart=/usr/bin/")).unwrap();
+    let line = line.replace("${KEEP}", keep);
+    let words: Vec<&str> = line.split(' ').collect();
+    assert_eq!(words[..2], ["volvox-coordinator", "backup"]);
+    let matches = volvox_coordinator::cli::command().try_get_matches_from(words).unwrap();
+    let kept = matches.subcommand().unwrap().1.get_one::<u32>("keep").copied();
+    assert_eq!(kept, Some(7), "as docs/howto/backup.md says");
 }
 
 /// The agent's mounts and what it starts must outlive it: nothing may give it a mount namespace.
@@ -80,7 +108,8 @@ fn systemd_understands_the_units() {
     for program in ["volvox-agent", "volvox-coordinator"] {
         std::fs::copy("/bin/true", place.join(program)).unwrap();
     }
-    for name in UNITS {
+    let timed = ["volvox-coordinator-backup.service", "volvox-coordinator-backup.timer"];
+    for name in timed.into_iter().chain(UNITS) {
         let text = unit(name).replace("/usr/bin/", &format!("{}/", place.display()));
         std::fs::write(place.join(name), text).unwrap();
         // Of other units of this machine, which it loads too, nothing is wanted.

@@ -19,6 +19,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a request that are read.
 const REQUEST_BYTES: usize = 4_096;
 
+/// The labels that a container's metrics may have: the last for a task, those in the middle for an
+/// instance, and the first alone for one that was started by hand.
+const OF_CONTAINERS: &[&str] = &["container", "index", "process_guid", "task_guid"];
+
+/// The labels of the families that have any, in the order of their names. Written down because not
+/// every kind of container is there at any time; the tests of the documentation hold it against an
+/// agent at work, and `docs/reference/metrics.md` is written from it.
+pub const LABELS: [(&str, &[&str]); 5] = [
+    ("volvox_agent_containers", &["state"]),
+    ("volvox_container_cpu_seconds_total", OF_CONTAINERS),
+    ("volvox_container_disk_bytes", OF_CONTAINERS),
+    ("volvox_container_memory_bytes", OF_CONTAINERS),
+    ("volvox_container_pids", OF_CONTAINERS),
+];
+
 /// Serves `GET /metrics`, one request at a time, until the process ends. Without the port the agent
 /// goes on: that is said loudly.
 pub fn serve(listen: SocketAddr, service: Service) {
