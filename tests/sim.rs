@@ -77,13 +77,20 @@ fn two_thousand_fleets_of_fifty_cells_survive_all_trouble() {
         "agent died in the middle",
         "coordinator died in a commit",
         "callback failed",
+        "callback given up",
         "evacuated",
         "executor busy",
+        "further page",
         "live container ended",
         "loss held",
         "order lost",
         "order not understood",
         "question without an answer",
+        "report in line",
+        "request put off",
+        "shim died before it told",
+        "shim hangs for a while",
+        "shim hangs for ever",
         "sync",
         "wish granted",
         "wish refused",
@@ -130,7 +137,7 @@ fn the_same_seed_is_the_same_run() {
 }
 
 /// The deliberate bugs, and the number of seeds within which each must be found.
-const WITHIN: [(Bug, u64); 24] = [
+const WITHIN: [(Bug, u64); 28] = [
     (Bug::LostChange, 100),
     (Bug::NotTakenBack, 100),
     (Bug::AnswersRegardless, 100),
@@ -139,8 +146,8 @@ const WITHIN: [(Bug, u64); 24] = [
     (Bug::KeepsWhatIsTheirs, 200),
     (Bug::RowsAreReused, 200),
     (Bug::TagsAreNotTold, 100),
-    (Bug::LostTaskStartsAgain, 500),
-    (Bug::LostTaskIsNotEnded, 500),
+    (Bug::LostTaskStartsAgain, 1_000),
+    (Bug::LostTaskIsNotEnded, 1_500),
     (Bug::UncheckedClaim, 50),
     (Bug::SuspectStays, 200),
     (Bug::StartsAreNotRepeated, 50),
@@ -150,11 +157,15 @@ const WITHIN: [(Bug, u64); 24] = [
     (Bug::MissingIsNotTold, 100),
     (Bug::RollNeverEnds, 20),
     (Bug::CrashIsIgnored, 20),
-    (Bug::ForgetsExits, 500),
+    (Bug::ForgetsExits, 1_000),
     (Bug::StopsOnce, 500),
     (Bug::StaysAssigned, 100),
     (Bug::OneMoreInFlight, 100),
     (Bug::ForgetsTasks, 100),
+    (Bug::UntoldIsForgotten, 300),
+    (Bug::NamesakeIsForgotten, 1_000),
+    (Bug::RequestsOvertake, 100),
+    (Bug::OnePageIsEnough, 500),
 ];
 
 /// The simulator would be worth nothing if it passed everything.

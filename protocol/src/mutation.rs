@@ -59,11 +59,19 @@ pub enum Bug {
     OneMoreInFlight,
     /// A task that has ended is forgotten before its consumer was told.
     ForgetsTasks,
+    /// A consumer that cannot be called counts as told.
+    UntoldIsForgotten,
+    /// Who is told of a task is not told of the next one of that name.
+    NamesakeIsForgotten,
+    /// The desk lets a later request of a report pass one that was put off.
+    RequestsOvertake,
+    /// A sync of several pages ends after the first.
+    OnePageIsEnough,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 24] = [
+    pub const ALL: [Bug; 28] = [
         Bug::LostChange,
         Bug::NotTakenBack,
         Bug::AnswersRegardless,
@@ -88,6 +96,10 @@ impl Bug {
         Bug::StaysAssigned,
         Bug::OneMoreInFlight,
         Bug::ForgetsTasks,
+        Bug::UntoldIsForgotten,
+        Bug::NamesakeIsForgotten,
+        Bug::RequestsOvertake,
+        Bug::OnePageIsEnough,
     ];
 
     /// Switches it on for this thread, until the value is dropped.
