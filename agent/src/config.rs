@@ -20,7 +20,7 @@ use crate::image::limits::Limits;
 use crate::image::place::Ownership;
 use crate::image::rootfs::{HostRoot, Preloaded, RootfsConfig};
 use crate::rep::{logic as rep, self_test};
-use crate::runtime::machine::MachineConfig;
+use crate::runtime::machine::{MachineConfig, Silence};
 use crate::runtime::net::{Ipv4Network, NetworkConfig};
 use crate::runtime::spec::LogLimits;
 use crate::runtime::transfer::TransferConfig;
@@ -363,6 +363,7 @@ impl Config {
                 files: file.containers.log_files.clamp(1, 100),
                 bytes_per_second: None,
             },
+            silence: Silence::default(),
             state,
         };
         Ok(Config {

@@ -9,6 +9,7 @@
 //! | [`layers`] | what becomes of a definition's image layers |
 //! | [`work`] | whose a container is, and what its definition asks for |
 //! | [`environment`] | the variables of a process, the limits of a container |
+//! | [`keeping`] | what may not begin because it could not be written down |
 //! | [`narration`] | the lines that tell an application's log what the cell does |
 //!
 //! All of these are functions of values. [`driver`] feeds them and performs what they return on a
@@ -16,6 +17,7 @@
 
 pub mod driver;
 pub mod environment;
+pub mod keeping;
 pub mod layers;
 pub mod logic;
 pub mod narration;

@@ -13,7 +13,7 @@ mod process;
 mod quota;
 mod seccomp;
 mod serve;
-mod sys;
+pub(crate) mod sys;
 mod terminal;
 mod tree;
 pub(crate) mod user;

@@ -10,10 +10,13 @@ mod cell;
 mod program;
 mod stage;
 
+use std::time::Duration;
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use volvox_agent::control::{Reply, Request};
 use volvox_agent::executor::registry::ContainerGuid;
+use volvox_agent::runtime::machine::Silence;
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::definition::LrpDefinition;
 use volvox_protocol::task::TaskDefinition;
@@ -111,6 +114,54 @@ fn the_death_of_a_shim_or_of_a_first_process_is_the_containers_failure() {
     for guid in guids {
         cell.executor().delete(guid).unwrap();
     }
+}
+
+/// A shim that is alive and does not answer could not be told to stop its container, and nobody would
+/// hear of its end.
+#[test]
+fn a_shim_that_hangs_is_ended_and_its_container_has_failed() {
+    let name = "a_shim_that_hangs_is_ended_and_its_container_has_failed";
+    let silence =
+        Silence { answer_within: Duration::from_secs(3), quiet_for: Duration::from_secs(2) };
+    let made = Cell::with(name, |machine, _| machine.silence = silence);
+    let Some(mut cell) = made else { return };
+    let names = ["quiet", "stopped", "deleted", "brief", "unseen"];
+    let guids = names.map(|name| cell.start_lrp(name, counting()));
+    for guid in &guids {
+        cell.reaches(guid, ContainerState::Running);
+    }
+    let [quiet, stopped, deleted, brief, unseen] = &guids;
+    let pids = guids.each_ref().map(|guid| cell.pids(guid));
+    let send = |nth: usize, signal| kill(Pid::from_raw(pids[nth].1), signal).unwrap();
+    for nth in 0..4 {
+        send(nth, Signal::SIGSTOP);
+    }
+    send(3, Signal::SIGCONT);
+    cell.executor().stop(stopped.clone()).unwrap();
+    cell.executor().delete(deleted.clone()).unwrap();
+    let is_gone = |pid: i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_none_or(|it| it.is_empty() || it.starts_with(" Z"))
+    };
+    let reason = cell.ends(quiet).failure_reason;
+    assert!(reason.starts_with("missing container"), "{reason}");
+    assert!(cell.ends(stopped).stopped, "it was to end, and has");
+    assert!(pids[..3].iter().all(|it| is_gone(it.1)), "a shim is left");
+    until("nothing of it runs on", || pids[..3].iter().all(|it| is_gone(it.0)).then_some(()));
+    assert!(cell.executor().container(deleted.clone()).unwrap().is_none());
+    assert!(!cell.container_folder(deleted).exists());
+    assert_eq!(cell.view(brief).container.state, ContainerState::Running);
+    assert_eq!(cell.pids(brief), pids[3], "it is the same container");
+    // The same while nobody looks.
+    cell.executor = None;
+    send(4, Signal::SIGSTOP);
+    cell.open();
+    let reason = cell.ends(unseen).failure_reason;
+    assert!(reason.starts_with("missing container"), "{reason}");
+    assert!(is_gone(pids[4].1), "the shim is left");
+    assert_eq!(cell.view(brief).container.state, ContainerState::Running);
+    cell.executor().stop(brief.clone()).unwrap();
+    assert!(cell.ends(brief).stopped, "it can be stopped as ever");
 }
 
 /// Starts, stops and deletes at random while agents are killed at random: what was acknowledged is

@@ -8,10 +8,12 @@
 //! | [`logic`] | the cells as one value: who is there, and who is to be told what | yes |
 //! | [`orders`] | what waits to be sent to one cell | yes |
 //! | [`addresses`] | what waits for all of them, and what comes of each message | yes |
+//! | [`desk`] | who may ask, whose turn it is, in which order requests go to the board | yes |
 //! | [`records`] | what a cell is told of the records: definitions, and pages of a sync | yes |
 //! | [`driver`] | the member of the mesh, the auction, and the tasks between them and the board | no |
 
 pub mod addresses;
+pub mod desk;
 pub mod digests;
 pub mod driver;
 pub mod logic;

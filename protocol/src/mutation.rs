@@ -59,6 +59,14 @@ pub enum Bug {
     OneMoreInFlight,
     /// A task that has ended is forgotten before its consumer was told.
     ForgetsTasks,
+    /// A consumer that cannot be called counts as told.
+    UntoldIsForgotten,
+    /// Who is told of a task is not told of the next one of that name.
+    NamesakeIsForgotten,
+    /// The desk lets a later request of a report pass one that was put off.
+    RequestsOvertake,
+    /// A sync of several pages ends after the first.
+    OnePageIsEnough,
     /// What is read from the coordinator's log need not be on the disk for good.
     LogIsNotSettled,
     /// A commit that failed at its end may be there again after the next start.
@@ -71,7 +79,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 28] = [
+    pub const ALL: [Bug; 32] = [
         Bug::LostChange,
         Bug::NotTakenBack,
         Bug::AnswersRegardless,
@@ -96,6 +104,10 @@ impl Bug {
         Bug::StaysAssigned,
         Bug::OneMoreInFlight,
         Bug::ForgetsTasks,
+        Bug::UntoldIsForgotten,
+        Bug::NamesakeIsForgotten,
+        Bug::RequestsOvertake,
+        Bug::OnePageIsEnough,
         Bug::LogIsNotSettled,
         Bug::LogIsNotEnded,
         Bug::UsableUnread,

@@ -111,7 +111,7 @@ fn what_finds_no_other_cell_stays_until_the_timeout_and_tasks_end_with_its_reaso
     site.freshen("tests", 0)?;
     site.desire(&server("web", 1, "x"))?;
     let before = site.until_running("web", 1)?;
-    for (guid, script) in [("long", "exec sleep 1000000"), ("short", "sleep 2; echo done")] {
+    for (guid, script) in [("lasting", "exec sleep 1000000"), ("short", "sleep 2; echo done")] {
         let task = json!({"task_guid": guid, "domain": "tests", "task_definition": {
             "rootfs": "host:", "memory_mb": 32, "disk_mb": 32, "log_guid": "l", "action": shell(script)}});
         site.call("/v1/tasks/desire.r2", &task)?;
@@ -131,7 +131,7 @@ fn what_finds_no_other_cell_stays_until_the_timeout_and_tasks_end_with_its_reaso
     ensure!(status["rep"]["evacuation"]["instances_left"] == 1, "progress is visible: {status}");
     ensure!(site.until_agent_ended("a")? == 0);
     let long = site.wait("the other task has ended", |site| {
-        site.task("long").ok()?.filter(|it| it["state"] == "Completed")
+        site.task("lasting").ok()?.filter(|it| it["state"] == "Completed")
     })?;
     ensure!(text(&long, "failure_reason") == "timed out during cell evacuation", "{long}");
     let all = site.lrps("web")?;

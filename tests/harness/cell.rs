@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use volvox_agent::executor::driver::NOT_KEPT;
+use volvox_agent::executor::keeping::Keeping;
 use volvox_agent::executor::logic::{
     ContainerView, Depot, Effect as DepotEffect, Input as DepotInput, Restored, Saved,
     Settings as DepotSettings, Standing,
 };
 use volvox_agent::executor::registry::ContainerGuid;
-use volvox_agent::executor::steps::Input as StepInput;
 use volvox_agent::executor::work::{Owner, Work};
 use volvox_agent::rep::assignments::{Text, Write};
 use volvox_agent::rep::logic::{Effect, Input, Rep, Settings, Unanswered};
+use volvox_agent::rep::paging::Paging;
 use volvox_agent::runtime::deed::Deed;
 use volvox_agent::runtime::fake::FakeMachine;
 use volvox_mesh::logic::Input as MeshInput;
@@ -115,11 +115,12 @@ pub(super) struct Agent {
 }
 
 /// What an answer is for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum Asked {
     Report(u64),
     Fetch(u64),
-    Sync(u64),
+    /// A page of a sync, and those before it.
+    Sync(u64, Box<Paging>),
 }
 
 impl Cell {
@@ -360,8 +361,7 @@ impl World {
 
     /// As the executor's driver does. Whether the agent is still there.
     fn perform(&mut self, nth: usize, effects: Vec<DepotEffect>) -> bool {
-        let (mut touched, mut not_kept) = (BTreeSet::new(), BTreeSet::new());
-        let mut not_started = Vec::new();
+        let (mut touched, mut keeping) = (BTreeSet::new(), Keeping::default());
         for effect in effects {
             if self.burns(nth) {
                 return false;
@@ -378,7 +378,7 @@ impl World {
                         cell.disk.progress.insert(guid.clone(), bytes);
                     }
                     if cell.disk.full {
-                        not_kept.insert(guid.clone());
+                        keeping.not_kept(guid.clone());
                     }
                     touched.insert(guid);
                 }
@@ -392,17 +392,14 @@ impl World {
                 DepotEffect::RefuseReservation(guid, refusal) => {
                     agent.refused.push((guid, refusal.to_string()));
                 }
-                DepotEffect::Do(guid, Deed::Spawn(order))
-                    if not_kept.contains(&guid) && agent.depot.runs_once(&guid) =>
-                {
-                    not_started.push((guid, order.step));
-                }
                 DepotEffect::Do(guid, deed) => {
-                    if let Deed::Spawn(_) = &deed
+                    let Some(deed) = keeping.allow(&agent.depot, &guid, deed) else { continue };
+                    if let Deed::Spawn(order) = &deed
                         && let Some(view) = agent.depot.container(&guid)
                         && let Owner::Task { guid, .. } = &view.owner
                     {
-                        self.checks.task_runs(guid);
+                        let which = order.run.args.last().map_or("", String::as_str);
+                        self.checks.task_runs(guid, which);
                     }
                     cell.machine.perform(&guid, deed);
                 }
@@ -414,11 +411,10 @@ impl World {
             }
         }
         self.show(nth, touched);
-        for (guid, step) in not_started {
+        for not_begun in keeping.into_inputs() {
             self.count("task not started");
             let local = self.cells[nth].local(self.now());
-            let failed = StepInput::SpawnFailed { step, error: NOT_KEPT.to_owned() };
-            self.decide(nth, local, DepotInput::Step(guid, failed));
+            self.decide(nth, local, not_begun);
         }
         self.plan_due(nth);
         self.cells[nth].agent.is_some()
@@ -610,8 +606,9 @@ impl World {
                 self.ask(nth, Asked::Fetch(contact), Question::Fetch(asked), bytes);
             }
             Effect::Sync(contact, asked) => {
-                let bytes = size(&asked);
-                self.ask(nth, Asked::Sync(contact), Question::Sync(asked), bytes);
+                self.count("sync");
+                let paging = Paging::new(asked, self.plan.page.items);
+                self.ask_page(nth, contact, Box::new(paging));
             }
             Effect::PublishLoad(load) => {
                 let place = self.cells[nth].place;
@@ -645,6 +642,10 @@ impl World {
         let Some(agent) = &self.cells[nth].agent else { return false };
         let Some(view) = agent.depot.container(guid) else { return false };
         let evacuates = agent.rep.evacuation().is_some();
+        if agent.changed.contains_key(guid) {
+            // It has begun to run in this very moment: the rep has decided about what it was before.
+            return false;
+        }
         if view.container.state == ContainerState::Running
             && let Owner::Lrp { .. } = view.owner
         {
@@ -676,28 +677,53 @@ impl World {
         self.plan(now + ANSWER_WITHIN, For::Cell(nth, life), Event::AskOver(ask));
     }
 
+    /// The next page of a sync, if there is one. The rep hears of all of them together.
+    fn ask_page(&mut self, nth: usize, contact: u64, paging: Box<Paging>) {
+        match paging.next() {
+            Some(next) => {
+                let bytes = size(&next);
+                self.ask(nth, Asked::Sync(contact, paging), Question::Sync(next), bytes);
+            }
+            None => self.rep_hears(nth, Input::Synced(contact, Ok(paging.into_pages()))),
+        }
+    }
+
     fn answered(&mut self, nth: usize, ask: u64, reply: Reply) {
         let Some(agent) = &mut self.cells[nth].agent else { return };
-        let Some(asked) = agent.asks.get(&ask).copied() else { return };
+        let Some(asked) = agent.asks.remove(&ask) else { return };
         let input = match (asked, reply) {
             (Asked::Report(contact), Reply::Report(reply)) => Input::Reported(contact, Ok(reply)),
             (Asked::Fetch(contact), Reply::Fetch(reply)) => Input::Fetched(contact, Ok(reply)),
-            (Asked::Sync(contact), Reply::Sync(pages)) => Input::Synced(contact, Ok(pages)),
+            (Asked::Sync(contact, mut paging), Reply::Sync(page)) => {
+                if let Err(bad) = paging.answered(page) {
+                    return self.checks.fail(format!("a sync of {}: {bad}", self.cells[nth].id));
+                }
+                if paging.next().is_some() {
+                    self.count("further page");
+                }
+                return self.ask_page(nth, contact, paging);
+            }
             // As the rep's driver takes it: it may be that a part was done.
-            (_, Reply::NotUnderstood) => return self.unanswered(nth, ask, Unanswered::Unknown),
-            _ => return self.unanswered(nth, ask, Unanswered::NotDone),
+            (asked, Reply::NotUnderstood) => {
+                return self.not_answered(nth, asked, Unanswered::Unknown);
+            }
+            (asked, _) => return self.not_answered(nth, asked, Unanswered::NotDone),
         };
-        agent.asks.remove(&ask);
         self.rep_hears(nth, input);
     }
 
     fn unanswered(&mut self, nth: usize, ask: u64, why: Unanswered) {
         let Some(agent) = &mut self.cells[nth].agent else { return };
-        let Some(asked) = agent.asks.remove(&ask) else { return };
+        if let Some(asked) = agent.asks.remove(&ask) {
+            self.not_answered(nth, asked, why);
+        }
+    }
+
+    fn not_answered(&mut self, nth: usize, asked: Asked, why: Unanswered) {
         let input = match asked {
             Asked::Report(contact) => Input::Reported(contact, Err(why)),
             Asked::Fetch(contact) => Input::Fetched(contact, Err(why)),
-            Asked::Sync(contact) => Input::Synced(contact, Err(why)),
+            Asked::Sync(contact, _) => Input::Synced(contact, Err(why)),
         };
         self.count("question without an answer");
         self.rep_hears(nth, input);

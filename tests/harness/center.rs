@@ -1,9 +1,9 @@
 //! The coordinator: the real writer, floor, addresses and rounds. Does what its drivers do: the
-//! writer's thread, the loop of `cells/driver`, its post and teller, the auction's thread and the
-//! callbacks. Its desk is beside it.
+//! writer's thread, the loop of `cells/driver`, its post and teller and the auction's thread. Its desk
+//! and its callbacks are beside it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,14 @@ use volvox_coordinator::auction::driver::Input as AuctionInput;
 use volvox_coordinator::auction::rounds::{Rounds, Unplaced};
 use volvox_coordinator::auction::settings::Settings as AuctionSettings;
 use volvox_coordinator::bbs::command::{Command, Effect, Reply as BoardReply};
-use volvox_coordinator::bbs::driver::CallError;
+use volvox_coordinator::bbs::driver::{BATCH, CallError, QUEUE};
 use volvox_coordinator::bbs::settings::Settings as BoardSettings;
 use volvox_coordinator::bbs::state::Records;
 use volvox_coordinator::bbs::view::View;
 use volvox_coordinator::bbs::writer::{Converge, Job, Keeper as _, Outlet, Writer};
+use volvox_coordinator::callback::logic::Callbacks;
 use volvox_coordinator::cells::addresses::{Addresses, Letter};
+use volvox_coordinator::cells::desk::{Desk, Visit};
 use volvox_coordinator::cells::logic::{Floor, Note, Told};
 use volvox_coordinator::cells::settings::Settings as CellsSettings;
 use volvox_mesh::logic::Effect as MeshEffect;
@@ -31,28 +33,26 @@ use volvox_protocol::random::SplitMix;
 use volvox_protocol::request::{CellOrder, CellRequest};
 use volvox_protocol::time::Timestamp;
 
+use super::callbacks;
 use super::checks::Asked;
-use super::desk::Serving;
+use super::desk::{self, Serving};
 use super::disk::{Died, Disk, End, Store};
 use super::plan::{Kind, Plan};
 use super::world::{CENTER, Event, For, Question, Reply, World};
 
-/// Commands that may wait, as in the writer's driver.
-const QUEUE: usize = 8_192;
-const BATCH: usize = 1_024;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-const TRIES: u32 = 3;
+/// What a callback hears of a board that has no time.
+const BUSY: &str = "the board is busy";
 
 /// Who asked for a command.
 #[derive(Debug, Clone)]
 pub(super) enum Ticket {
     /// A report, and the place in it.
-    Report(u64, usize),
+    Report(Visit, usize),
     /// The consumer: the number of its wish.
     Wish(u64),
     /// A callback that is about to be made, or was made.
-    Resolving(TaskGuid),
-    Forget(TaskGuid),
+    Callback(TaskGuid),
     /// Nobody waits.
     Nobody,
 }
@@ -81,9 +81,14 @@ pub(super) struct Alive {
     pub(super) rounds: Rounds,
     pub(super) queue: VecDeque<Job<Ticket>>,
     pub(super) letters: BTreeMap<u64, Letter>,
-    pub(super) reports: BTreeMap<u64, Serving>,
-    pub(super) callbacks: BTreeSet<TaskGuid>,
-    pub(super) serving: BTreeMap<CellId, usize>,
+    pub(super) reports: BTreeMap<Visit, Serving>,
+    pub(super) callbacks: Callbacks,
+    /// Consumers that are being called, and where.
+    pub(super) calls: BTreeMap<TaskGuid, String>,
+    pub(super) calls_at: Timestamp,
+    /// The most of them.
+    pub(super) at_once: usize,
+    pub(super) desk: Desk,
     pub(super) next: u64,
     writes_at: Timestamp,
     auctions_at: Timestamp,
@@ -176,6 +181,7 @@ impl World {
         let view = View::new(board.records().clone());
         let writer = Writer::new(board, store, view.clone(), Converge::default());
         let settings = CellsSettings::default();
+        let callbacks = callbacks::settings(&mut self.center.random);
         self.center.life += 1;
         self.center.alive = Some(Alive {
             writer,
@@ -186,8 +192,11 @@ impl World {
             queue: VecDeque::new(),
             letters: BTreeMap::new(),
             reports: BTreeMap::new(),
-            callbacks: BTreeSet::new(),
-            serving: BTreeMap::new(),
+            at_once: callbacks.at_once,
+            callbacks: Callbacks::new(callbacks),
+            calls: BTreeMap::new(),
+            calls_at: Timestamp::NEVER,
+            desk: desk::new(&self.plan),
             next: 0,
             writes_at: Timestamp::NEVER,
             auctions_at: Timestamp::NEVER,
@@ -242,10 +251,13 @@ impl World {
                     self.plan(at, For::Cell(nth, life), reply);
                 }
             }
-            Event::Asked(nth, life, ask, question) => self.serve(nth, life, ask, question),
+            Event::Asked(nth, life, ask, question) => self.serve((nth, life, ask), question),
+            Event::TurnOver(visit) => self.turn_over(visit),
             Event::OrdersAnswered(letter, reply) => self.letter_answered(letter, &reply),
             Event::LetterOver(letter) => self.letter_failed(letter, &AskError::Deadline),
-            Event::CalledBack(task, attempt) => self.called_back(task, attempt),
+            Event::CalledBack(task, told) => self.called_back(&task, told),
+            Event::CallbackNotAsked(task) => self.callback_answered(&task, Err(BUSY.to_owned())),
+            Event::CallbacksWake => self.callbacks_wake(),
             _ => {}
         }
     }
@@ -277,8 +289,8 @@ impl World {
             alive.floor.synced(now);
         }
         let records = alive.view.snapshot();
-        let Alive { floor, addresses, serving, losses, .. } = alive;
-        let is_idle = |cell: &CellId| addresses.is_idle(cell) && !serving.contains_key(cell);
+        let Alive { floor, addresses, desk, losses, .. } = alive;
+        let is_idle = |cell: &CellId| addresses.is_idle(cell) && !desk.is_serving(cell);
         floor.look(now, &records, *losses, is_idle);
         let letters = alive.addresses.pass(now);
         self.follow_floor();
@@ -337,7 +349,9 @@ impl World {
 
     pub(super) fn submit(&mut self, command: Command, ticket: Ticket) -> bool {
         let Some(alive) = &mut self.center.alive else { return false };
-        if alive.queue.len() >= QUEUE {
+        let may_be_refused = matches!(ticket, Ticket::Report(..) | Ticket::Callback(_));
+        let no_time = self.trouble.crowded && may_be_refused && self.center.random.once_in(3);
+        if alive.queue.len() >= QUEUE || no_time {
             return false;
         }
         alive.queue.push_back(Job { command, trace: None, who: ticket });
@@ -482,11 +496,7 @@ impl World {
                 self.checks.is_to_stop(instance);
             }
             if let Effect::CallBack(task) = effect {
-                let Some(alive) = &mut self.center.alive else { return };
-                if alive.callbacks.insert(task.task_guid.clone()) {
-                    let guid = task.task_guid.clone();
-                    self.submit(Command::ResolvingTask(guid.clone()), Ticket::Resolving(guid));
-                }
+                self.call_back(Arc::clone(task));
             }
         }
         if let Some(alive) = &mut self.center.alive {
@@ -499,38 +509,11 @@ impl World {
         match ticket {
             Ticket::Report(report, place) => self.request_answered(report, place, result),
             Ticket::Wish(wish) => self.wish_answered(wish, result),
-            Ticket::Resolving(task) => match result {
-                Ok(_) => self.plan_callback(task, 1),
-                Err(_) => self.end_callback(&task),
-            },
-            Ticket::Forget(task) => self.end_callback(&task),
-            Ticket::Nobody => {}
-        }
-    }
-
-    // Callbacks.
-
-    fn plan_callback(&mut self, task: TaskGuid, attempt: u32) {
-        let after = Duration::from_millis(1 + self.center.random.next() % 800);
-        let (at, to) = (self.now() + after, For::Center(self.center.life));
-        self.plan(at, to, Event::CalledBack(task, attempt));
-    }
-
-    fn called_back(&mut self, task: TaskGuid, attempt: u32) {
-        if self.trouble.callbacks_fail && self.center.random.once_in(2) {
-            self.count("callback failed");
-            if attempt < TRIES {
-                return self.plan_callback(task, attempt + 1);
+            Ticket::Callback(task) => {
+                let answer = result.map(drop).map_err(|error| error.to_string());
+                self.callback_answered(&task, answer);
             }
-            return self.end_callback(&task);
-        }
-        self.checks.called_back(&task);
-        self.submit(Command::DeleteTask(task.clone()), Ticket::Forget(task));
-    }
-
-    fn end_callback(&mut self, task: &TaskGuid) {
-        if let Some(alive) = &mut self.center.alive {
-            alive.callbacks.remove(task);
+            Ticket::Nobody => {}
         }
     }
 

@@ -104,8 +104,10 @@ impl Asked {
 pub(super) struct Checks {
     failure: Option<Failure>,
     follower: Follower,
-    tasks_run: BTreeMap<TaskGuid, u32>,
-    called_back: BTreeSet<TaskGuid>,
+    /// By name, and by what tells two tasks of one name apart: the last argument.
+    tasks_run: BTreeMap<(TaskGuid, String), u32>,
+    /// By name, and by when they were made.
+    called_back: BTreeSet<(TaskGuid, Timestamp)>,
     /// What the board ever wanted to be stopped.
     to_stop: BTreeSet<ContainerGuid>,
     /// Until when each domain is fresh, by the coordinator's clock.
@@ -215,8 +217,8 @@ impl Checks {
     }
 
     /// A process of a task was started: one in all.
-    pub(super) fn task_runs(&mut self, task: &TaskGuid) {
-        let times = self.tasks_run.entry(task.clone()).or_default();
+    pub(super) fn task_runs(&mut self, task: &TaskGuid, which: &str) {
+        let times = self.tasks_run.entry((task.clone(), which.to_owned())).or_default();
         *times += 1;
         if *times > 1 {
             let what = format!("the action of task {task} was started {times} times");
@@ -224,8 +226,8 @@ impl Checks {
         }
     }
 
-    pub(super) fn called_back(&mut self, task: &TaskGuid) {
-        self.called_back.insert(task.clone());
+    pub(super) fn called_back(&mut self, task: TaskGuid, made: Timestamp) {
+        self.called_back.insert((task, made));
     }
 
     pub(super) fn live_container_ends(&mut self, cell: &CellId, guid: &ContainerGuid) {
@@ -344,7 +346,8 @@ impl Checks {
             return Some(format!("task {guid} is forgotten while it is {:?}", task.state));
         }
         let wants_call = !task.definition.completion_callback_url.is_empty();
-        let was_called = self.called_back.contains(guid) || asked.deleted.contains(guid);
+        let told = (guid.clone(), task.created_at);
+        let was_called = self.called_back.contains(&told) || asked.deleted.contains(guid);
         let waited = clock.since(task.first_completed_at);
         let patience = Settings::default().expire_completed_task_after;
         (wants_call && !was_called && waited < patience)
@@ -491,7 +494,7 @@ impl World {
         if let Some(command) = waits.next() {
             return Some(format!("a command waits: {command:?}"));
         }
-        if !alive.reports.is_empty() {
+        if !alive.desk.is_idle() || !alive.reports.is_empty() {
             return Some("a report waits".to_owned());
         }
         if let Some(place) =
@@ -509,7 +512,7 @@ impl World {
         if let Some(task) = records.tasks().next() {
             return Some(format!("task {} is {:?}", task.task_guid, task.state));
         }
-        if !alive.callbacks.is_empty() {
+        if alive.callbacks.counts().pending > 0 {
             return Some("callbacks wait".to_owned());
         }
         self.not_as_desired(&records).or_else(|| self.cells_differ(&records))
@@ -580,6 +583,9 @@ impl World {
                     ));
                 }
                 containers.insert(view.container.guid.clone());
+            }
+            if cell.machine.any_hangs() {
+                return Some(format!("{id}: a shim hangs"));
             }
             if cell.machine.next_due().is_some_and(|at| at <= self.now()) {
                 return Some(format!("{id}: something has happened that nobody has heard of"));

@@ -310,22 +310,33 @@ impl World {
 
     fn desire_task(&mut self) -> bool {
         self.consumer.tasks += 1;
-        let guid = TaskGuid::new(&format!("t{}", self.consumer.tasks));
-        let guid = guid.expect("a name of plain letters");
+        let name = |nth: u64| TaskGuid::new(&format!("t{nth}")).expect("a name of plain letters");
+        let mut guid = name(self.consumer.tasks);
         if self.consumer.random.once_in(6) {
-            let earlier = 1 + self.consumer.random.next() % self.consumer.tasks;
-            let guid = TaskGuid::new(&format!("t{earlier}")).expect("a name of plain letters");
-            return self.submit(Command::CancelTask(guid), Ticket::Nobody);
+            let before = 1 + self.consumer.random.next() % 4;
+            let earlier = name(self.consumer.tasks.saturating_sub(before).max(1));
+            self.submit(Command::CancelTask(earlier.clone()), Ticket::Nobody);
+            if self.consumer.random.once_in(2) {
+                return true;
+            }
+            // It is taken away, and its name given to another.
+            self.submit(Command::ResolvingTask(earlier.clone()), Ticket::Nobody);
+            self.submit(Command::DeleteTask(earlier.clone()), Ticket::Nobody);
+            self.count("name used again");
+            guid = earlier;
         }
-        let (path, args) = match self.consumer.random.below(4) {
-            0 => ("true", vec![]),
-            1 => ("false", vec![]),
-            2 => ("missing", vec![]),
-            _ => ("sleep", vec![(self.consumer.random.next() % 15_000).to_string()]),
+        let (path, first) = match self.consumer.random.below(4) {
+            0 => ("true", 0),
+            1 => ("false", 0),
+            2 => ("missing", 0),
+            _ => ("sleep", self.consumer.random.next() % 15_000),
         };
+        // The last one tells it from others of its name.
+        let args = [first.to_string(), format!("of {}", self.consumer.tasks)];
         let mut task = definition(path, &args, 32);
         if self.consumer.random.once_in(2) {
-            task["completion_callback_url"] = json!("http://consumer/done");
+            let host = *self.consumer.random.one_of(&["one", "two"]);
+            task["completion_callback_url"] = json!(format!("http://{host}/done"));
         }
         let domain = self.consumer.domain();
         let Some(task) = valid(task) else { return false };

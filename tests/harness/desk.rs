@@ -1,132 +1,182 @@
 //! The coordinator's desk: answers what cells ask, from the records that are shown, and has the board
-//! decide about what they report. Does what `cells/driver/desk.rs` does.
+//! decide about what they report. The real rules say who is served when, and in which order; this does
+//! what `cells/driver/desk.rs` does.
 
-use volvox_coordinator::bbs::command::{Command, Reply as BoardReply};
+use std::sync::Arc;
+
+use volvox_coordinator::bbs::command::Reply as BoardReply;
 use volvox_coordinator::bbs::driver::CallError;
+use volvox_coordinator::cells::desk::{
+    self, Desk, Pending, REQUESTS_AT_ONCE, TURN_WITHIN, Turn, Visit,
+};
 use volvox_coordinator::cells::records;
 use volvox_coordinator::cells::settings::Settings as CellsSettings;
-use volvox_protocol::exchange::{
-    CellAnswer, CellReportReply, FetchDefinitions, FetchedDefinitions, Later, OwnRecords, SyncCell,
-    SyncedCell, size,
-};
-use volvox_protocol::request::{CellRequest, Rejection};
-use volvox_protocol::validate::Valid;
+use volvox_protocol::exchange::{CellAnswer, CellReport, FetchDefinitions, Later, size};
 
 use super::center::Ticket;
+use super::plan::{Kind, Plan};
 use super::world::{CENTER, Event, For, Question, Reply, World};
+
+/// Room for requests where a crowd is to be seen.
+const LITTLE_ROOM: usize = 4;
+
+/// The rules, with little room in some runs.
+pub(super) fn new(plan: &Plan) -> Desk {
+    let room = if plan.kinds.contains(&Kind::Crowd) { LITTLE_ROOM } else { REQUESTS_AT_ONCE };
+    Desk::new(CellsSettings::default().requests_per_cell, room)
+}
+
+/// Who asked: the place of the cell, its life, the number of the question there.
+pub(super) type Asker = (usize, u32, u64);
 
 /// A report being answered.
 pub(super) struct Serving {
-    nth: usize,
-    life: u32,
-    ask: u64,
+    asker: Asker,
+    /// What is still to go to the board.
+    report: Option<CellReport>,
     answers: Vec<Option<CellAnswer>>,
     fetch: FetchDefinitions,
 }
 
 impl World {
-    pub(super) fn serve(&mut self, nth: usize, life: u32, ask: u64, question: Question) {
-        let cell = self.cells[nth].id.clone();
+    pub(super) fn serve(&mut self, asker: Asker, question: Question) {
+        let holder = Arc::clone(self.mesh.holder(self.cells[asker.0].place));
+        let page = self.plan.page;
         let Some(alive) = &mut self.center.alive else { return };
+        let requests = match &question {
+            Question::Report(report) => &report.requests[..],
+            Question::Fetch(_) | Question::Sync(_) => &[],
+        };
+        let visit = match alive.desk.admit(&holder, requests) {
+            Ok(visit) => visit,
+            Err(refused) => {
+                self.count("question refused");
+                self.tell(|| format!("desk: {} is refused: {refused:?}", holder.name));
+                return self.reply(asker, Reply::NotDone, 8);
+            }
+        };
         let records = alive.view.snapshot();
-        let reply = match question {
-            Question::Fetch(asked) => Reply::Fetch(records::fetch(&records, &cell, asked)),
+        let (reply, bytes) = match question {
+            Question::Fetch(asked) => {
+                let fetched = records::fetch(&records, &holder.name, asked);
+                let bytes = size(&fetched);
+                (Reply::Fetch(fetched), bytes)
+            }
             Question::Sync(asked) => {
-                let pages = all_pages(&asked, |asked| records::sync(&records, &cell, asked));
-                self.count("sync");
-                Reply::Sync(pages)
+                let synced = records::sync(&records, &holder.name, &asked, page);
+                let bytes = size(&synced);
+                (Reply::Sync(synced), bytes)
             }
-            Question::Report(report) => {
-                let most = CellsSettings::default().requests_per_cell;
-                let count = alive.serving.entry(cell).or_default();
-                if *count >= most {
-                    return self.reply(nth, life, ask, Reply::NotDone, 8);
-                }
-                *count += 1;
-                alive.next += 1;
-                let id = alive.next;
-                let answers = vec![None; report.requests.len()];
-                let serving = Serving { nth, life, ask, answers, fetch: report.fetch };
-                alive.reports.insert(id, serving);
-                for (place, request) in report.requests.into_iter().enumerate() {
-                    self.request(id, place, request);
-                }
-                return self.finish_report(id);
-            }
+            Question::Report(report) => return self.take_report(visit, asker, report),
         };
-        let bytes = match &reply {
-            Reply::Fetch(fetched) => size(fetched),
-            Reply::Sync(pages) => pages.iter().map(size).sum(),
-            Reply::Report(_) | Reply::NotDone | Reply::NotUnderstood => 8,
-        };
-        self.reply(nth, life, ask, reply, bytes);
+        self.leave(visit);
+        self.reply(asker, reply, bytes);
     }
 
-    fn request(&mut self, report: u64, place: usize, request: CellRequest) {
-        let answer = match Valid::new(request) {
-            Ok(request) => {
-                if self.submit(Command::Cell(request), Ticket::Report(report, place)) {
-                    return;
-                }
-                CellAnswer::Later(Later::Busy)
+    fn take_report(&mut self, visit: Visit, asker: Asker, mut report: CellReport) {
+        let fetch = std::mem::take(&mut report.fetch);
+        let (count, answers) = (report.requests.len(), Vec::new());
+        let (now, to) = (self.now(), For::Center(self.center.life));
+        let Some(alive) = &mut self.center.alive else { return };
+        let serving = Serving { asker, report: Some(report), answers, fetch };
+        alive.reports.insert(visit, serving);
+        match alive.desk.line_up(visit, count) {
+            Turn::Came => self.turn_came(visit, Turn::Came),
+            Turn::NotYet => {
+                self.count("report in line");
+                self.plan(now + TURN_WITHIN, to, Event::TurnOver(visit));
             }
-            Err(invalid) => CellAnswer::Rejected(Rejection::Invalid(invalid.to_string())),
-        };
-        if let Some(alive) = &mut self.center.alive
-            && let Some(serving) = alive.reports.get_mut(&report)
-        {
-            serving.answers[place] = Some(answer);
         }
+    }
+
+    /// A report has stood in line for long enough.
+    pub(super) fn turn_over(&mut self, visit: Visit) {
+        let Some(alive) = &mut self.center.alive else { return };
+        let waits = alive.reports.get(&visit).is_some_and(|it| it.report.is_some());
+        if !waits {
+            return;
+        }
+        let next = alive.desk.give_up(visit);
+        self.count("turn not in time");
+        self.turn_came(visit, Turn::NotYet);
+        next.into_iter().for_each(|visit| self.turn_came(visit, Turn::Came));
+    }
+
+    /// The requests of a report go to the board, or have to wait for another time.
+    fn turn_came(&mut self, visit: Visit, turn: Turn) {
+        let Some(alive) = &mut self.center.alive else { return };
+        let Some(serving) = alive.reports.get_mut(&visit) else { return };
+        let Some(report) = serving.report.take() else { return };
+        let mut place = 0;
+        let pending = desk::queue(report.requests, turn, |command| {
+            let queued = self.submit(command, Ticket::Report(visit, place));
+            place += 1;
+            if queued { Ok(()) } else { Err(CallError::Busy) }
+        });
+        let answers = pending.into_iter().map(|it| match it {
+            Pending::Sent(()) => None,
+            Pending::Answered(answer) => Some(answer),
+        });
+        let answers: Vec<Option<CellAnswer>> = answers.collect();
+        // The places would not be those of the requests.
+        if let Some(answer @ CellAnswer::Rejected(_)) = answers.iter().flatten().next() {
+            return self.checks.fail(format!("a cell asks what is not valid: {answer:?}"));
+        }
+        let Some(alive) = &mut self.center.alive else { return };
+        if let Some(serving) = alive.reports.get_mut(&visit) {
+            serving.answers = answers;
+        }
+        self.finish_report(visit);
     }
 
     pub(super) fn request_answered(
         &mut self,
-        report: u64,
+        visit: Visit,
         place: usize,
         result: Result<BoardReply, CallError>,
     ) {
         let Some(alive) = &mut self.center.alive else { return };
-        let Some(serving) = alive.reports.get_mut(&report) else { return };
-        serving.answers[place] = Some(match result {
-            Ok(BoardReply::Done | BoardReply::Converged(_)) => CellAnswer::Done,
-            Ok(BoardReply::ShouldStart(should)) => CellAnswer::ShouldStart(should),
-            Ok(BoardReply::KeepContainer(keep)) => CellAnswer::KeepContainer(keep),
-            Err(CallError::Rejected(rejection)) => CellAnswer::Rejected(rejection),
-            Err(CallError::Store(_)) => CellAnswer::Later(Later::NotSaved),
-            Err(CallError::Busy | CallError::Closed) => CellAnswer::Later(Later::Busy),
-        });
-        self.finish_report(report);
+        let Some(serving) = alive.reports.get_mut(&visit) else { return };
+        serving.answers[place] = Some(desk::answer(result));
+        self.finish_report(visit);
     }
 
-    fn finish_report(&mut self, id: u64) {
+    fn finish_report(&mut self, visit: Visit) {
         let Some(alive) = &mut self.center.alive else { return };
-        let Some(serving) = alive.reports.get(&id) else { return };
+        let Some(serving) = alive.reports.get(&visit) else { return };
         if serving.answers.iter().any(Option::is_none) {
             return;
         }
-        let Some(Serving { nth, life, ask, answers, fetch }) = alive.reports.remove(&id) else {
+        let Some(Serving { asker, answers, fetch, .. }) = alive.reports.remove(&visit) else {
             return;
         };
-        let cell = &self.cells[nth].id;
-        if let Some(count) = alive.serving.get_mut(cell) {
-            *count -= 1;
-            if *count == 0 {
-                alive.serving.remove(cell);
-            }
+        let cell = &self.cells[asker.0].id;
+        let answers: Vec<CellAnswer> = answers.into_iter().flatten().collect();
+        let later = |it: &CellAnswer| *it == CellAnswer::Later(Later::Busy);
+        let first = answers.iter().position(later).unwrap_or(answers.len());
+        if !answers[first..].iter().all(later) {
+            let what = format!("what {cell} asked was put off, and what follows it was not");
+            return self.checks.fail(what);
         }
-        let fetched = if fetch.is_empty() {
-            FetchedDefinitions::default()
-        } else {
-            records::fetch(&alive.view.snapshot(), cell, fetch)
-        };
-        let answers = answers.into_iter().flatten().collect();
-        let reply = CellReportReply { answers, fetched };
+        if first < answers.len() {
+            self.count("request put off");
+        }
+        let Some(alive) = &mut self.center.alive else { return };
+        let cell = &self.cells[asker.0].id;
+        let reply = desk::reply(&alive.view.snapshot(), cell, answers, fetch);
         let bytes = size(&reply);
-        self.reply(nth, life, ask, Reply::Report(reply), bytes);
+        self.leave(visit);
+        self.reply(asker, Reply::Report(reply), bytes);
+    }
+
+    fn leave(&mut self, visit: Visit) {
+        let Some(alive) = &mut self.center.alive else { return };
+        let next = alive.desk.leave(visit);
+        next.into_iter().for_each(|visit| self.turn_came(visit, Turn::Came));
     }
 
     /// Answers the agent of that life: a later one asked something else.
-    fn reply(&mut self, nth: usize, life: u32, ask: u64, reply: Reply, bytes: usize) {
+    fn reply(&mut self, (nth, life, ask): Asker, reply: Reply, bytes: usize) {
         let place = self.cells[nth].place;
         if let Some(delay) = self.mesh.carry(CENTER, place, bytes) {
             let reply = self.by_wire(reply);
@@ -134,26 +184,4 @@ impl World {
             self.plan(at, For::Cell(nth, life), Event::Replied(ask, reply));
         }
     }
-}
-
-/// All pages of a sync, as the rep's driver asks for them.
-fn all_pages(asked: &SyncCell, answer: impl Fn(&SyncCell) -> SyncedCell) -> Vec<SyncedCell> {
-    let most = volvox_protocol::limits::SYNC_ITEMS;
-    let SyncCell { lrps, tasks, own } = asked;
-    let (mut next_lrp, mut next_task, mut own) = (0, 0, *own);
-    let mut pages = Vec::new();
-    while next_lrp < lrps.len() || next_task < tasks.len() || own != OwnRecords::None {
-        let page = |from: usize, all: usize| from..all.min(from + most);
-        let asked = SyncCell {
-            lrps: lrps[page(next_lrp, lrps.len())].to_vec(),
-            tasks: tasks[page(next_task, tasks.len())].to_vec(),
-            own,
-        };
-        let reply = answer(&asked);
-        next_lrp += reply.answered_lrps as usize;
-        next_task += reply.answered_tasks as usize;
-        own = reply.more;
-        pages.push(reply);
-    }
-    pages
 }

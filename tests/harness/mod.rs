@@ -7,8 +7,9 @@
 //! | [`plan`] | what a run is made of: sizes, times, which kinds of trouble |
 //! | [`world`] | the queue of events and the clock; everybody is in it |
 //! | `cell` | one machine with its disk, and the agent on it while there is one |
-//! | `center` | the coordinator: writer, floor, post, auction, callbacks |
+//! | `center` | the coordinator: writer, floor, post, auction |
 //! | `desk` | what it answers to cells |
+//! | `callbacks` | whom it tells of the ends of tasks |
 //! | `disk` | the coordinator's disk: its real store and SQLite on files that fail |
 //! | `consumer` | somebody who desires, scales, updates, cancels, rolls back and deletes at random |
 //! | `trouble` | everything that goes wrong, and its end |
@@ -21,6 +22,7 @@
 //! of its crate, and runs here.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod callbacks;
 mod cell;
 mod center;
 mod checks;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use volvox_coordinator::cells::records::PageSize;
 use volvox_protocol::random::SplitMix;
 
 /// A kind of trouble.
@@ -68,11 +69,15 @@ pub enum Kind {
     Silence,
     /// Callbacks fail.
     Callback,
+    /// The board has no time for some of what cells ask, and there is little room at the desk.
+    Crowd,
+    /// What holds a container hangs, for a while or for ever.
+    ShimHangs,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 30] = [
+    pub const ALL: [Kind; 32] = [
         Kind::Loss,
         Kind::Delay,
         Kind::Duplication,
@@ -103,6 +108,8 @@ impl Kind {
         Kind::EmptyBoard,
         Kind::Silence,
         Kind::Callback,
+        Kind::Crowd,
+        Kind::ShimHangs,
     ];
 }
 
@@ -131,6 +138,8 @@ pub struct Plan {
     pub processes: usize,
     /// The most instances of one.
     pub instances: usize,
+    /// How much fits on a page of a sync.
+    pub page: PageSize,
     /// Whether what must always hold is looked at all the time.
     pub checks: bool,
     /// Whether the story is kept: what happened, line by line.
@@ -143,8 +152,11 @@ impl Plan {
         let mut random = SplitMix(seed ^ 0x706c_616e);
         let share = 1 + random.below(4);
         let rare = |kind: Kind| matches!(kind, Kind::EmptyBoard | Kind::Skew);
+        // What was added later has a randomness of its own: the rest of a seed stays what it was.
+        let mut later = SplitMix(seed ^ 0x6c61_7465);
         let chosen = Kind::ALL.into_iter().filter(|kind| {
             let all = if rare(*kind) { 8 } else { 4 };
+            let random = if *kind >= Kind::Crowd { &mut later } else { &mut random };
             random.below(all) < share.min(3)
         });
         let kinds = chosen.collect();
@@ -162,6 +174,10 @@ impl Plan {
             wish_every: Duration::from_millis(200 + 200 * random.below(10) as u64),
             processes: 2 + random.below(8),
             instances: 1 + random.below(2 + cells.min(100) / 2),
+            page: match later.once_in(3) {
+                true => PageSize { items: 2, bytes: 400 },
+                false => PageSize::FULL,
+            },
             checks: true,
             tells: false,
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use volvox_coordinator::bbs::command::Command;
+use volvox_coordinator::cells::records::PageSize;
 use volvox_protocol::actual_lrp::Presence;
 use volvox_protocol::cell::CellPresence;
 use volvox_protocol::id::{CellId, Domain};
@@ -98,6 +99,7 @@ impl Scale {
         let mut plan = Plan::new(seed, cells);
         plan.kinds.clear();
         plan.checks = false;
+        plan.page = PageSize::FULL;
         let mut world = World::new(plan);
         world.calm = true;
         for cell in &mut world.cells {

@@ -23,6 +23,7 @@ pub(super) struct Trouble {
     under_way: BTreeMap<u64, (Kind, Vec<usize>)>,
     pub(super) silent: bool,
     pub(super) callbacks_fail: bool,
+    pub(super) crowded: bool,
     pub(super) wiped: bool,
 }
 
@@ -35,6 +36,7 @@ impl Trouble {
             under_way: BTreeMap::new(),
             silent: false,
             callbacks_fail: false,
+            crowded: false,
             wiped: false,
         }
     }
@@ -119,7 +121,12 @@ impl World {
             | Kind::NotDestroyed
             | Kind::Hang
             | Kind::Busy
-            | Kind::CellDiskFull => self.machine_trouble(kind, nth),
+            | Kind::CellDiskFull
+            | Kind::ShimHangs => self.machine_trouble(kind, nth),
+            Kind::Crowd => {
+                self.trouble.crowded = true;
+                self.ends_later(kind, vec![], 300, 8_000);
+            }
             Kind::SelfTest => {
                 self.rep_hears(nth, Input::Healthy(false));
                 self.ends_later(kind, vec![nth], 500, 20_000);
@@ -177,6 +184,7 @@ impl World {
                 self.cells[nth].is_busy = true;
                 self.ends_later(kind, vec![nth], 200, 5_000);
             }
+            Kind::ShimHangs => self.half_kill(nth),
             Kind::CellDiskFull => {
                 self.cells[nth].disk.full = true;
                 self.ends_later(kind, vec![nth], 500, 15_000);
@@ -260,6 +268,7 @@ impl World {
             Kind::Partition | Kind::OneWay | Kind::PartialCut => self.mesh.heal(),
             Kind::Silence => self.trouble.silent = false,
             Kind::Callback => self.trouble.callbacks_fail = false,
+            Kind::Crowd => self.trouble.crowded = false,
             Kind::CenterDiskFull => self.center.disk.borrow_mut().fill(false),
             Kind::SlowDisk => self.center.commit = Duration::from_millis(2),
             _ => {}
@@ -368,6 +377,27 @@ impl World {
         self.ends_later(Kind::AgentCrash, vec![nth], 200, 10_000);
     }
 
+    /// What holds a container hangs, for a while or for ever; or it dies when it has written down an end
+    /// that nobody has heard of.
+    fn half_kill(&mut self, nth: usize) {
+        let Some(guid) = self.some_container(nth) else { return };
+        let span = match self.trouble.random.below(4) {
+            0 => {
+                self.count("shim died before it told");
+                self.cells[nth].machine.kill_untold(&guid, "server", 1);
+                return self.plan_due(nth);
+            }
+            1 => self.trouble.span(100, 15_000),
+            2 => self.trouble.span(15_000, 80_000),
+            _ => Duration::MAX,
+        };
+        let (id, for_ever) = (self.cells[nth].id.clone(), span == Duration::MAX);
+        self.tell(|| format!("{id}: the shim of {guid} hangs for {:.1} s", span.as_secs_f32()));
+        self.count(if for_ever { "shim hangs for ever" } else { "shim hangs for a while" });
+        self.cells[nth].machine.hang(&guid, span);
+        self.plan_due(nth);
+    }
+
     /// A newer release is installed.
     fn upgrade(&mut self, nth: usize) {
         self.kill_agent(nth);
@@ -440,6 +470,8 @@ impl Kind {
             Kind::EmptyBoard => "empty board",
             Kind::Silence => "silence",
             Kind::Callback => "callback",
+            Kind::Crowd => "crowd",
+            Kind::ShimHangs => "shim hangs",
         }
     }
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use volvox_coordinator::callback::logic::Told;
+use volvox_coordinator::cells::desk::Visit;
 use volvox_mesh::identity::Kind as MemberKind;
 use volvox_mesh::logic::Effect as MeshEffect;
 use volvox_mesh::profile::Profile;
@@ -51,7 +53,7 @@ pub(super) enum Question {
 pub(super) enum Reply {
     Report(CellReportReply),
     Fetch(FetchedDefinitions),
-    Sync(Vec<SyncedCell>),
+    Sync(SyncedCell),
     /// It has not been done.
     NotDone,
     /// An older release says that it cannot read it.
@@ -76,10 +78,16 @@ pub(super) enum Event {
     FloorLooks,
     /// The place of the cell, its life, the number of the question there.
     Asked(usize, u32, u64, Question),
+    /// A report has stood in line for as long as it may.
+    TurnOver(Visit),
     OrdersAnswered(u64, CellOrdersReply),
     LetterOver(u64),
-    CalledBack(TaskGuid, u32),
+    CalledBack(TaskGuid, Told),
+    CallbackNotAsked(TaskGuid),
+    CallbacksWake,
     // To all.
+    /// A consumer hears of the end of a task that was made then.
+    ConsumerTold(TaskGuid, Timestamp),
     Trouble,
     TroubleEnds(u64),
     Wish,
@@ -329,6 +337,7 @@ impl World {
             (For::World, Event::TroubleEnds(id)) => self.end_trouble(id),
             (For::World, Event::Wish) => self.wish(),
             (For::World, Event::Freshen) => self.freshen(),
+            (For::World, Event::ConsumerTold(task, made)) => self.checks.called_back(task, made),
             (For::World, Event::Check) => {
                 self.check_always();
                 let at = self.now() + CHECK_EVERY;

@@ -13,13 +13,12 @@ use std::time::Duration;
 use tracing::{debug, error, info, warn};
 use volvox_protocol::cell::CellCapacity;
 
+use super::keeping::Keeping;
 use super::logic::{ContainerView, Depot, Effect, Input, Restored, Settings, Standing, Wanted};
 use super::registry::{ContainerEvent, ContainerGuid, Forgotten, Refusal};
-use super::steps;
 use super::store::{Records, RecordsError};
 use super::work::Work;
 use crate::clock::Clock;
-use crate::runtime::deed::Deed;
 use crate::runtime::{Outcomes, Runtime, RuntimeError};
 
 /// Calls and outcomes that may wait. More calls are refused; more outcomes wait at their source.
@@ -28,8 +27,6 @@ const QUEUE: usize = 4_096;
 const EVENTS: usize = 1_024;
 /// The longest sleep.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// Why a task's process was not started.
-pub const NOT_KEPT: &str = "that it begins cannot be written down: is the disk full?";
 
 /// Why a call did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -350,12 +347,12 @@ impl<R: Runtime> Driver<R> {
     }
 
     fn carry_out(&mut self, effects: Vec<Effect>) {
-        let (mut not_kept, mut not_started) = (BTreeSet::new(), Vec::new());
+        let mut keeping = Keeping::default();
         for effect in effects {
             match effect {
                 Effect::Keep(guid) => {
                     if !self.keep(&guid) {
-                        not_kept.insert(guid);
+                        keeping.not_kept(guid);
                     }
                 }
                 Effect::KeepWork(guid, work) => {
@@ -364,14 +361,11 @@ impl<R: Runtime> Driver<R> {
                 }
                 Effect::Emit(event) => self.emit(&event),
                 Effect::RefuseReservation(guid, refusal) => self.refused.push((guid, refusal)),
-                Effect::Do(guid, Deed::Spawn(order))
-                    if not_kept.contains(&guid) && self.depot.runs_once(&guid) =>
-                {
-                    not_started.push((guid, order.step));
-                }
                 Effect::Do(guid, deed) => {
-                    debug!(container = %guid, ?deed, "perform");
-                    self.runtime.perform(&guid, deed);
+                    if let Some(deed) = keeping.allow(&self.depot, &guid, deed) {
+                        debug!(container = %guid, ?deed, "perform");
+                        self.runtime.perform(&guid, deed);
+                    }
                 }
                 Effect::Forget(guid, why) => {
                     let forgotten = self.records.forget(&guid);
@@ -392,10 +386,9 @@ impl<R: Runtime> Driver<R> {
                 }
             }
         }
-        for (guid, step) in not_started {
-            let failed = steps::Input::SpawnFailed { step, error: NOT_KEPT.to_owned() };
+        for not_begun in keeping.into_inputs() {
             // A refusal means that it is gone by now.
-            let _refused = self.decide(Input::Step(guid, failed));
+            let _refused = self.decide(not_begun);
         }
     }
 

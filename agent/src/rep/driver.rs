@@ -16,13 +16,14 @@ use volvox_mesh::identity::MemberId;
 use volvox_mesh::request::{AskError, Refusal};
 use volvox_protocol::action::{Action, RunAction};
 use volvox_protocol::cell::{CellCapacity, CellLoad};
-use volvox_protocol::exchange::{CellOrders, CellOrdersReply, OwnRecords, SyncCell, SyncedCell};
+use volvox_protocol::exchange::{CellOrders, CellOrdersReply, SyncCell, SyncedCell};
 use volvox_protocol::id::InstanceGuid;
 use volvox_protocol::limits::SYNC_ITEMS;
 use volvox_protocol::task::TaskDefinition;
 use volvox_protocol::time::Timestamp;
 
 use super::logic::{Contact, Effect, EvacuationStatus, Input, Rep, Settings, Unanswered};
+use super::paging::Paging;
 use super::self_test::{self, SelfTest};
 use super::store::Assignments;
 use crate::clock::{Clock, wall};
@@ -604,32 +605,16 @@ fn unanswered(what: &str, error: &AskError) -> Unanswered {
     }
 }
 
-/// All pages: what we have, then what names us.
+/// All pages, one after the other.
 async fn all_pages(
     mesh: &Mesh,
     coordinator: MemberId,
     asked: SyncCell,
 ) -> Result<Vec<SyncedCell>, AskError> {
-    let SyncCell { lrps, tasks, mut own } = asked;
-    let mut pages = Vec::new();
-    let (mut next_lrp, mut next_task) = (0, 0);
-    while next_lrp < lrps.len() || next_task < tasks.len() || own != OwnRecords::None {
-        let page = |from: usize, all: usize| from..all.min(from + SYNC_ITEMS);
-        let asked = SyncCell {
-            lrps: lrps[page(next_lrp, lrps.len())].to_vec(),
-            tasks: tasks[page(next_task, tasks.len())].to_vec(),
-            own,
-        };
-        let reply = mesh.ask(coordinator, &asked, ANSWER_WITHIN).await?;
-        let stands_still =
-            reply.answered_lrps == 0 && reply.answered_tasks == 0 && reply.more == own;
-        if stands_still {
-            return Err(AskError::BadReply("a page of a sync answers nothing".to_owned()));
-        }
-        next_lrp += reply.answered_lrps as usize;
-        next_task += reply.answered_tasks as usize;
-        own = reply.more;
-        pages.push(reply);
+    let mut paging = Paging::new(asked, SYNC_ITEMS);
+    while let Some(next) = paging.next() {
+        let page = mesh.ask(coordinator, &next, ANSWER_WITHIN).await?;
+        paging.answered(page).map_err(|bad| AskError::BadReply(bad.to_string()))?;
     }
-    Ok(pages)
+    Ok(paging.into_pages())
 }

@@ -3,7 +3,12 @@
 //! What a process does, its path says: `true`, `false`, `exit N`, `sleep MS` (then ends with 0),
 //! `crash MS N` (then ends with N), `missing` (cannot be started), `stubborn` (ignores TERM); all
 //! others run until they are signalled. Rules that hold for the real machine hold here: outcomes come
-//! later, a dead container takes nothing, exits are remembered until they are forgotten.
+//! later, a dead container takes nothing, exits are remembered until they are forgotten. What is left of
+//! a container that died is there until it is taken away.
+//!
+//! What holds a container may hang ([`FakeMachine::hang`]). Its processes go on, nobody hears of their
+//! ends, and what is asked of it waits. As on the real machine ([`PATIENCE`], [`QUIET_FOR`]) it is
+//! noticed when it does not answer, asked once more, and ended if it does not answer then either.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -16,6 +21,8 @@ use volvox_protocol::actual_lrp::PortMapping;
 use volvox_protocol::time::Timestamp;
 
 use super::deed::{Deed, LogLine, ProcessOrder};
+use super::machine::QUIET_FOR;
+use super::shim::PATIENCE;
 use super::{Outcomes, Runtime, RuntimeError};
 use crate::executor::environment::NetworkFacts;
 use crate::executor::logic::{Input, Standing};
@@ -57,6 +64,10 @@ pub struct FakeMachine {
 
 #[derive(Debug, Default)]
 struct FakeContainer {
+    /// It died; only its records are left.
+    dead: bool,
+    /// Its shim hangs.
+    hangs: Option<Hangs>,
     running: BTreeMap<u32, FakeProcess>,
     exited: BTreeMap<u32, Exit>,
     log: Vec<LogLine>,
@@ -68,12 +79,34 @@ struct FakeProcess {
     order: ProcessOrder,
 }
 
+/// A shim that hangs.
+#[derive(Debug)]
+struct Hangs {
+    /// Which of all that ever did: what is due for another is of no interest.
+    nth: u64,
+    until: Timestamp,
+    /// What it was asked since.
+    asked: Vec<Deed>,
+    /// What has ended since: the process and its status.
+    ended: Vec<(u32, i32)>,
+    /// The agent has begun the conversation anew, and hears all exits again.
+    anew: bool,
+}
+
 #[derive(Debug, Clone)]
 enum Due {
     Tell(Input),
     Make(ContainerGuid, Box<Plan>),
     End(ContainerGuid, u32, i32),
     Transfer(ContainerGuid, StepId),
+    /// The shim that hung goes on.
+    GoesOn(ContainerGuid, u64),
+    /// It has not answered in time: the agent asks once more.
+    Silent(ContainerGuid, u64),
+    /// It has not answered then either: the agent ends it.
+    PutDown(ContainerGuid, u64),
+    /// It is to be taken away, and ended if it does not answer.
+    TakeAway(ContainerGuid),
 }
 
 impl FakeMachine {
@@ -116,48 +149,127 @@ impl FakeMachine {
             if next.key().0 > self.now {
                 break;
             }
-            told.extend(match next.remove() {
-                Due::Tell(input) => Some(input),
-                Due::Make(guid, plan) => Some(self.make(guid, &plan)),
-                Due::End(guid, process, status) => self.end(guid, process, status),
+            match next.remove() {
+                Due::Tell(input) => told.push(input),
+                Due::Make(guid, plan) => told.push(self.make(guid, &plan)),
+                Due::End(guid, process, status) => told.extend(self.end(guid, process, status)),
                 Due::Transfer(guid, step) => {
                     let result = match self.faults.transfer_failure.clone() {
                         Some(failure) => Err(failure),
                         None => Ok(Transferred::Bytes(1)),
                     };
-                    Some(Input::Step(guid, steps::Input::TransferDone { step, result }))
+                    told.push(Input::Step(guid, steps::Input::TransferDone { step, result }));
                 }
-            });
+                Due::GoesOn(guid, nth) => {
+                    if self.hangs(&guid, nth) {
+                        told.extend(self.go_on(&guid));
+                    }
+                }
+                Due::Silent(guid, nth) => {
+                    if self.hangs(&guid, nth) {
+                        self.ask_once_more(guid);
+                    }
+                }
+                Due::PutDown(guid, nth) => {
+                    if self.hangs(&guid, nth) {
+                        self.kill(&guid);
+                    }
+                }
+                Due::TakeAway(guid) => told.push(self.destroy(guid)),
+            }
         }
         told
     }
 
-    /// Everything in a container dies at once, as when its shim is killed.
+    /// Everything in a container dies at once, as when its shim is killed. What it was asked and has not
+    /// done is not done.
     pub fn kill(&mut self, guid: &ContainerGuid) {
-        if self.containers.remove(guid).is_some() {
-            self.later(Duration::ZERO, Due::Tell(Input::Gone(guid.clone())));
+        let Some(container) = self.containers.get_mut(guid).filter(|it| !it.dead) else { return };
+        container.dead = true;
+        container.running.clear();
+        let asked = container.hangs.take().map(|it| it.asked).unwrap_or_default();
+        for deed in asked {
+            if let Deed::Spawn(order) = deed {
+                let error = "the container's shim was lost".to_owned();
+                let failed = steps::Input::SpawnFailed { step: order.step, error };
+                self.later(Duration::ZERO, Due::Tell(Input::Step(guid.clone(), failed)));
+            }
         }
+        self.later(Duration::ZERO, Due::Tell(Input::Gone(guid.clone())));
+    }
+
+    /// One process ends, the first that runs this path; its shim writes that down and dies before it has
+    /// told anybody.
+    pub fn kill_untold(&mut self, guid: &ContainerGuid, path: &str, status: i32) {
+        if let Some(process) = self.first_of(guid, path)
+            && let Some(container) = self.containers.get_mut(guid)
+        {
+            container.running.remove(&process);
+            let exit = Exit { status, ..Exit::default() };
+            container.exited.insert(process, exit.clone());
+            // Whoever loses a shim reads what it has written.
+            let told = steps::Input::ProcessExited { step: StepId(process), exit };
+            self.later(Duration::ZERO, Due::Tell(Input::Step(guid.clone(), told)));
+        }
+        self.kill(guid);
+    }
+
+    /// What holds a container hangs, for so long.
+    pub fn hang(&mut self, guid: &ContainerGuid, span: Duration) {
+        let is_well = |it: &&mut FakeContainer| !it.dead && it.hangs.is_none();
+        let Some(container) = self.containers.get_mut(guid).filter(is_well) else { return };
+        let (nth, until) = (self.last, self.now + span);
+        let (asked, ended) = (Vec::new(), Vec::new());
+        container.hangs = Some(Hangs { nth, until, asked, ended, anew: false });
+        self.later(span, Due::GoesOn(guid.clone(), nth));
+        self.later(QUIET_FOR + PATIENCE, Due::Silent(guid.clone(), nth));
+    }
+
+    /// Whether the shim of some container hangs.
+    pub fn any_hangs(&self) -> bool {
+        self.containers.values().any(|it| it.hangs.is_some())
     }
 
     /// Ends one process of a container, the first that runs this path.
     pub fn end_process(&mut self, guid: &ContainerGuid, path: &str, status: i32) {
-        let running = self.containers.get(guid).into_iter().flat_map(|it| &it.running);
-        let found = running.filter(|(_, it)| it.order.run.path == path).map(|(id, _)| *id).next();
-        if let Some(process) = found {
+        if let Some(process) = self.first_of(guid, path) {
             self.later(Duration::ZERO, Due::End(guid.clone(), process, status));
         }
     }
 
-    /// What an agent that starts finds of a container.
-    pub fn standing(&self, guid: &ContainerGuid) -> Option<Standing> {
+    fn first_of(&self, guid: &ContainerGuid, path: &str) -> Option<u32> {
+        let running = self.containers.get(guid).into_iter().flat_map(|it| &it.running);
+        running.filter(|(_, it)| it.order.run.path == path).map(|(id, _)| *id).next()
+    }
+
+    /// What an agent that starts finds of a container. One whose shim hangs for longer than the agent
+    /// waits is ended.
+    pub fn standing(&mut self, guid: &ContainerGuid) -> Option<Standing> {
+        let (now, container) = (self.now, self.containers.get_mut(guid)?);
+        if let Some(hangs) = &container.hangs {
+            if hangs.until > now + PATIENCE {
+                container.hangs = None;
+                container.dead = true;
+                container.running.clear();
+            } else {
+                // It hears all of it from what it finds, and nothing that was for the one before.
+                drop(self.go_on(guid));
+                self.due
+                    .retain(|_, due| !matches!(due, Due::Tell(Input::Step(of, _)) if of == guid));
+            }
+        }
         let container = self.containers.get(guid)?;
+        let exited = container.exited.clone();
+        if container.dead {
+            return Some(Standing::Dead { exited });
+        }
         let running = container.running.keys().copied().collect();
-        Some(Standing::Alive { running, exited: container.exited.clone() })
+        Some(Standing::Alive { running, exited })
     }
 
     /// Whoever was to be told is gone. What happens to containers still happens.
     pub fn forget_agent(&mut self) {
-        self.due.retain(|_, due| matches!(due, Due::End(..)));
+        self.due.retain(|_, due| matches!(due, Due::End(..) | Due::GoesOn(..)));
     }
 
     /// Removes what is not in this set.
@@ -168,6 +280,13 @@ impl FakeMachine {
     /// Begins a deed.
     pub fn perform(&mut self, guid: &ContainerGuid, deed: Deed) {
         let tell = |input| Due::Tell(Input::Step(guid.clone(), input));
+        if deed.is_for_processes()
+            && let Some(hangs) = self.containers.get_mut(guid).and_then(|it| it.hangs.as_mut())
+        {
+            let nth = hangs.nth;
+            hangs.asked.push(deed);
+            return self.later(PATIENCE, Due::Silent(guid.clone(), nth));
+        }
         match deed {
             Deed::Make(plan) => {
                 self.later(self.faults.making, Due::Make(guid.clone(), plan));
@@ -208,16 +327,62 @@ impl FakeMachine {
                 self.later(Duration::ZERO, Due::Tell(Input::ResultRead(guid.clone(), read)));
             }
             Deed::Destroy => {
-                let outcome = match self.faults.not_destroyed.clone() {
-                    Some(reason) => Input::DestroyFailed(guid.clone(), reason),
-                    None => {
-                        self.containers.remove(guid);
-                        Input::Destroyed(guid.clone())
-                    }
-                };
+                let hangs = self.containers.get(guid).and_then(|it| it.hangs.as_ref());
+                if let Some(hangs) = hangs {
+                    let wait = hangs.until.since(self.now).min(PATIENCE);
+                    return self.later(wait, Due::TakeAway(guid.clone()));
+                }
+                let outcome = self.destroy(guid.clone());
                 self.later(Duration::ZERO, Due::Tell(outcome));
             }
         }
+    }
+
+    fn destroy(&mut self, guid: ContainerGuid) -> Input {
+        match self.faults.not_destroyed.clone() {
+            Some(reason) => Input::DestroyFailed(guid, reason),
+            None => {
+                self.containers.remove(&guid);
+                Input::Destroyed(guid)
+            }
+        }
+    }
+
+    /// Whether this shim hangs, and it is that time that is meant.
+    fn hangs(&self, guid: &ContainerGuid, nth: u64) -> bool {
+        let hangs = self.containers.get(guid).and_then(|it| it.hangs.as_ref());
+        hangs.is_some_and(|it| it.nth == nth)
+    }
+
+    /// The conversation is begun anew.
+    fn ask_once_more(&mut self, guid: ContainerGuid) {
+        let hangs = self.containers.get_mut(&guid).and_then(|it| it.hangs.as_mut());
+        let Some(hangs) = hangs.filter(|it| !it.anew) else { return };
+        hangs.anew = true;
+        let nth = hangs.nth;
+        self.later(PATIENCE, Due::PutDown(guid, nth));
+    }
+
+    /// It goes on: reaps what has ended, then does what it was asked.
+    fn go_on(&mut self, guid: &ContainerGuid) -> Vec<Input> {
+        let container = self.containers.get_mut(guid);
+        let Some(hangs) = container.and_then(|it| it.hangs.take()) else { return Vec::new() };
+        let mut told = Vec::new();
+        for (process, status) in hangs.ended {
+            told.extend(self.end(guid.clone(), process, status));
+        }
+        for deed in hangs.asked {
+            self.perform(guid, deed);
+        }
+        if let Some(container) = self.containers.get(guid).filter(|_| hangs.anew) {
+            // Whoever comes back is told all that was not acknowledged.
+            let exits = container.exited.iter().map(|(process, exit)| {
+                let (step, exit) = (StepId(*process), exit.clone());
+                Input::Step(guid.clone(), steps::Input::ProcessExited { step, exit })
+            });
+            told = exits.collect();
+        }
+        told
     }
 
     fn later(&mut self, after: Duration, due: Due) {
@@ -260,7 +425,7 @@ impl FakeMachine {
             "crash" => Some((number(0), number(1))),
             _ => None,
         };
-        let started = match self.containers.get_mut(guid) {
+        let started = match self.containers.get_mut(guid).filter(|it| !it.dead) {
             None => failed("the container is gone"),
             Some(_) if run.path == "missing" => failed("no such file"),
             Some(container) => {
@@ -291,6 +456,11 @@ impl FakeMachine {
 
     fn end(&mut self, guid: ContainerGuid, process: u32, status: i32) -> Option<Input> {
         let container = self.containers.get_mut(&guid)?;
+        if let Some(hangs) = &mut container.hangs {
+            // Nobody reaps it.
+            hangs.ended.push((process, status));
+            return None;
+        }
         container.running.remove(&process)?;
         let exit = Exit { status, ..Exit::default() };
         container.exited.insert(process, exit.clone());

@@ -27,7 +27,7 @@ use super::cgroup::Hierarchy;
 use super::deed::{Deed, LogLine, ProcessOrder};
 use super::files::{ContainerFiles, Ids};
 use super::net::{Attached, Network, NetworkConfig};
-use super::shim::{Shim, ShimError, Shims};
+use super::shim::{PATIENCE, Shim, ShimError, Shims};
 use super::spec::{self, ContainerSpec, End, LogLimits, ProcessSpec, Request};
 use super::transfer::{self, TransferConfig, Transfers};
 use super::{Outcomes, Runtime, RuntimeError, check, image_mount};
@@ -47,6 +47,8 @@ const MAKING: usize = 8;
 const TRANSFERRING: usize = 64;
 /// Checks at a time.
 const CHECKING: usize = 64;
+/// How long a shim may say nothing.
+pub const QUIET_FOR: Duration = Duration::from_secs(30);
 /// How often layers of downloads that nobody uses are removed.
 const SWEEP: Duration = Duration::from_secs(600);
 
@@ -73,6 +75,24 @@ pub struct MachineConfig {
     pub certificates: Option<PathBuf>,
     /// How output is kept; the rate is the definition's.
     pub log: LogLimits,
+    /// How long shims may be silent.
+    pub silence: Silence,
+}
+
+/// How long shims may be silent. Containers whose shim hangs are ended, and count as failed: nobody could
+/// stop them or hear of their end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Silence {
+    /// How long one may take to answer. Then the conversation is begun anew, once.
+    pub answer_within: Duration,
+    /// One that has said nothing for so long is asked how it is.
+    pub quiet_for: Duration,
+}
+
+impl Default for Silence {
+    fn default() -> Self {
+        Silence { answer_within: PATIENCE, quiet_for: QUIET_FOR }
+    }
 }
 
 /// The machine, as the executor sees it.
@@ -125,7 +145,8 @@ impl Machine {
         let cgroups = Hierarchy::detect().map_err(RuntimeError::doing("find the cgroups"))?;
         let transfers = Transfers::new(fetcher, cache, Arc::new(layers), config.transfers);
         let shared = Shared {
-            shims: Shims::new(&folder("containers"), &config.shim),
+            shims: Shims::new(&folder("containers"), &config.shim)
+                .with_patience(config.silence.answer_within),
             cgroups,
             network: Mutex::new(network),
             transfers,
@@ -166,7 +187,7 @@ impl Machine {
     fn listen(&self) -> io::Result<()> {
         let shared = Arc::downgrade(&self.shared);
         let pool = self.making.clone();
-        let watch = Watch::start(move |heard| {
+        let watch = Watch::start(self.shared.config.silence, move |heard| {
             let Some(shared) = shared.upgrade() else { return };
             match heard {
                 Heard::Lost(guid, asked) => pool.run(move || shared.lost(&guid, asked)),
@@ -195,6 +216,7 @@ impl Machine {
             Err(error @ ShimError::Io { .. }) => return Err(error),
             Err(error) => {
                 warn!(container = %guid, %error, "a container has died while no agent ran");
+                shared.shims.put_down(name)?;
                 return Ok(dead());
             }
         };
@@ -412,6 +434,10 @@ impl Shared {
             }
             Err(error) => {
                 debug!(container = %guid, %error, "a shim was lost");
+                // It may hang. Then nobody would hear of its container any more, and nobody could stop it.
+                if let Err(error) = self.shims.put_down(guid.as_str()) {
+                    error!(container = %guid, %error, "a shim that hangs cannot be ended");
+                }
                 (Vec::new(), self.recorded(guid), None)
             }
         };

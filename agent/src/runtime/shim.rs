@@ -19,10 +19,12 @@ use super::spec::{
     ContainerSpec, EXITS, Exit, LOGS, LogLine, ProcessSpec, Reply, Request, SOCKET, SPEC, Status,
     TerminalSize, is_container_id,
 };
-use crate::shim::exits;
+use crate::shim::{exits, sys};
 
 /// How long a shim may take to answer. It does nothing that takes long but destroy.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a shim that is killed may take to be gone.
+const DEATH_WITHIN: Duration = Duration::from_secs(10);
 
 /// Why a container could not be made or reached.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +40,8 @@ pub enum ShimError {
     /// The shim said no. Nothing has changed.
     #[error("{0}")]
     Refused(String),
-    /// The shim does not answer: it has died, and its container with it. Clear it up.
+    /// The shim does not answer: it has died, and its container with it; or it hangs. Put it down and
+    /// clear up.
     #[error("the shim of container {id} does not answer: {source}")]
     Gone {
         /// The container.
@@ -66,12 +69,19 @@ fn doing(what: impl Into<String>) -> impl FnOnce(io::Error) -> ShimError {
 pub struct Shims {
     folder: PathBuf,
     program: PathBuf,
+    patience: Duration,
 }
 
 impl Shims {
     /// The containers below `folder`, held by this program.
     pub fn new(folder: &Path, program: &Path) -> Self {
-        Shims { folder: folder.to_owned(), program: program.to_owned() }
+        Shims { folder: folder.to_owned(), program: program.to_owned(), patience: PATIENCE }
+    }
+
+    /// The same, with another patience than [`PATIENCE`].
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Shims { patience, ..self }
     }
 
     /// The folder of one container.
@@ -136,6 +146,7 @@ impl Shims {
         let connection = Connection::new(stream).map_err(gone)?;
         Ok(Shim {
             id: id.to_owned(),
+            patience: self.patience,
             connection,
             answers: VecDeque::new(),
             exits: BTreeMap::new(),
@@ -187,6 +198,48 @@ impl Shims {
         self.folder(id).join(LOGS).join("0.log")
     }
 
+    /// Ends a shim that does not answer, if it is still there. Its container dies with it.
+    pub fn put_down(&self, id: &str) -> Result<(), ShimError> {
+        let mut shim = match self.attach(id) {
+            Ok(shim) => shim,
+            // Nobody listens: it is dead.
+            Err(ShimError::Gone { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let what = format!("end the shim of {id}");
+        let holder = shim.holder().map_err(doing(what.clone()))?;
+        let handle = match sys::hold_of(holder) {
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
+            handle => handle.map_err(doing(what.clone()))?,
+        };
+        // While nobody has hung up, the one that listens lives, and the number is its own.
+        shim.connection.receive::<Reply>();
+        if shim.connection.is_closed() {
+            return Ok(());
+        }
+        match sys::signal(handle.as_fd(), libc::SIGKILL) {
+            Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
+                return Err(doing(what)(error));
+            }
+            Ok(()) | Err(_) => {}
+        }
+        let gone = sys::poll(&[(handle.as_raw_fd(), libc::POLLIN)], Some(DEATH_WITHIN));
+        match gone.map_err(doing(what.clone()))?.is_empty() {
+            true => Err(doing(what)(io::ErrorKind::TimedOut.into())),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends a container by its shim, or by force if that does not answer. Nothing is left but its
+    /// folder and its cgroup, for [`Shims::clear`].
+    pub fn end(&self, id: &str) -> Result<(), ShimError> {
+        match self.attach(id).and_then(Shim::destroy) {
+            Ok(()) => Ok(()),
+            Err(ShimError::Gone { .. }) => self.put_down(id),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Removes everything of a container whose shim is dead or has destroyed it: its processes,
     /// its cgroup, its folder. Its mounts went with the shim.
     pub fn clear(&self, id: &str) -> Result<(), ShimError> {
@@ -200,6 +253,7 @@ impl Shims {
 #[derive(Debug)]
 pub struct Shim {
     id: String,
+    patience: Duration,
     connection: Connection,
     answers: VecDeque<Reply>,
     exits: BTreeMap<u32, Exit>,
@@ -273,7 +327,7 @@ impl Shim {
 
     fn ask(&mut self, request: &Request) -> Result<Reply, ShimError> {
         self.connection.send(request);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.patience;
         loop {
             match self.answers.pop_front() {
                 Some(Reply::Failed(reason)) => return Err(ShimError::Refused(reason)),
@@ -286,6 +340,15 @@ impl Shim {
             }
             self.listen(left)?;
         }
+    }
+
+    /// Who listens at the other end.
+    fn holder(&self) -> io::Result<i32> {
+        let peer = nix::sys::socket::getsockopt(
+            &self.connection,
+            nix::sys::socket::sockopt::PeerCredentials,
+        )?;
+        Ok(peer.pid())
     }
 
     /// Hears what comes next, and sorts it.

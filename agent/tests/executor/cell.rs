@@ -17,7 +17,7 @@ use volvox_agent::image::fetch::FetchConfig;
 use volvox_agent::image::limits::Limits;
 use volvox_agent::image::place::Ownership;
 use volvox_agent::image::rootfs::{HostRoot, RootfsConfig};
-use volvox_agent::runtime::machine::{Machine, MachineConfig};
+use volvox_agent::runtime::machine::{Machine, MachineConfig, Silence};
 use volvox_agent::runtime::net::netlink::Socket;
 use volvox_agent::runtime::net::{NetworkConfig, link};
 use volvox_agent::runtime::shim::Shims;
@@ -306,6 +306,7 @@ fn machine(folder: &Path) -> MachineConfig {
         allow_privileged: false,
         certificates: None,
         log: LogLimits::default(),
+        silence: Silence::default(),
     }
 }
 

@@ -25,9 +25,9 @@ use super::writer::{Job, Writer};
 pub use super::writer::{Converge, Outlet, Traces};
 
 /// Commands that may wait. More are refused: a caller that hears "busy" can tell its own caller.
-const QUEUE: usize = 8_192;
+pub const QUEUE: usize = 8_192;
 /// Commands in one transaction. More only make the first of them wait longer.
-const BATCH: usize = 1_024;
+pub const BATCH: usize = 1_024;
 
 /// Why a call to the board did not succeed.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -1,13 +1,13 @@
-//! Calls consumers back.
+//! Calls consumers back: one loop hears of tasks, of the board's answers, of calls that ended and of
+//! time, has [`logic`](super::logic) decide, and starts what it says.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tracing::{debug, error, info, warn};
 use ureq::config::Config;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use volvox_protocol::api::CallbackFailure;
@@ -15,47 +15,16 @@ use volvox_protocol::id::TaskGuid;
 use volvox_protocol::task::{Task, TaskCallback};
 use volvox_protocol::time::Timestamp;
 
+use super::logic::{self, Effect, PER_HOST, QUEUE, Question, Told};
+pub use super::logic::{Counts, Settings};
 use crate::bbs::command::Command;
 use crate::bbs::driver::Bbs;
 
-/// Tasks that may wait to be told of. Convergence asks again for those that found no place.
-const QUEUE: usize = 16_384;
-/// Failures that are remembered.
-const FAILURES: usize = 1_000;
-/// Calls to one host at once: a slow consumer must not hold up the others.
-const PER_HOST: usize = 16;
-/// Letters of a reason.
-const REASON: usize = 512;
+/// The longest sleep.
+const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
 /// Where Linux distributions keep the certificates that the machine trusts.
 const TRUSTED: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
-
-/// How consumers are called.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// Calls at once.
-    pub at_once: usize,
-    /// Tries, before convergence is left to begin again.
-    pub tries: u32,
-    /// How long one try may take.
-    pub timeout: Duration,
-    /// The pause after the first try that failed; doubled after each further one.
-    pub pause: Duration,
-    /// The certificates to trust, as PEM; empty: those of the machine.
-    pub trusted: PathBuf,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            at_once: 64,
-            tries: 3,
-            timeout: Duration::from_secs(8),
-            pause: Duration::from_millis(500),
-            trusted: PathBuf::new(),
-        }
-    }
-}
 
 /// Why nobody can be called.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +44,7 @@ impl Outbox {
     /// Has the consumer of a task told. Does not wait.
     pub fn call_back(&self, task: Arc<Task>) {
         if self.0.try_send(task).is_err() {
-            tracing::debug!("too many callbacks wait; convergence will ask again");
+            debug!("too many callbacks wait; convergence will ask again");
         }
     }
 }
@@ -91,51 +60,30 @@ pub fn mailbox() -> (Outbox, Inbox) {
 }
 
 /// What is known of callbacks. Clones are handles on the same.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Callbacks(Arc<Shared>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
-    delivered: AtomicU64,
-    failed: AtomicU64,
-    book: Mutex<Book>,
+    /// Only the loop changes it, and holds it for no longer than a decision takes.
+    logic: Mutex<logic::Callbacks>,
     stopping: watch::Sender<bool>,
 }
 
-#[derive(Debug, Default)]
-struct Book {
-    under_way: BTreeSet<TaskGuid>,
-    hosts: BTreeMap<String, Arc<Semaphore>>,
-    failures: BTreeMap<TaskGuid, CallbackFailure>,
-    order: VecDeque<TaskGuid>,
-}
-
-/// How many.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Consumers that were told.
-    pub delivered: u64,
-    /// Tries that failed.
-    pub failed: u64,
-    /// Under way, or waiting.
-    pub pending: usize,
-}
-
 impl Callbacks {
+    fn new(settings: Settings) -> Self {
+        let logic = Mutex::new(logic::Callbacks::new(settings));
+        Callbacks(Arc::new(Shared { logic, stopping: watch::Sender::default() }))
+    }
+
     /// The last failures, the latest first.
     pub fn failures(&self) -> Vec<CallbackFailure> {
-        let mut failures: Vec<_> = self.book().failures.values().cloned().collect();
-        failures.sort_by_key(|failure| std::cmp::Reverse(failure.failed_at));
-        failures
+        self.logic().failures()
     }
 
     /// How many there were, and are.
     pub fn counts(&self) -> Counts {
-        Counts {
-            delivered: self.0.delivered.load(Ordering::Relaxed),
-            failed: self.0.failed.load(Ordering::Relaxed),
-            pending: self.book().under_way.len(),
-        }
+        self.logic().counts()
     }
 
     /// Ends: what is under way is left to the next coordinator, which asks again.
@@ -143,176 +91,129 @@ impl Callbacks {
         self.0.stopping.send_replace(true);
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note(&self, failure: CallbackFailure) {
-        self.0.failed.fetch_add(1, Ordering::Relaxed);
-        let mut book = self.book();
-        let guid = failure.task_guid.clone();
-        if book.failures.insert(guid.clone(), failure).is_none() {
-            book.order.push_back(guid);
-        }
-        if book.order.len() > FAILURES
-            && let Some(oldest) = book.order.pop_front()
-        {
-            book.failures.remove(&oldest);
-        }
-    }
-
-    /// Takes on a task, unless it is being told of already. Gives the gate of its host.
-    fn begin(&self, task: &Task) -> Option<Arc<Semaphore>> {
-        let mut book = self.book();
-        // Convergence asks again for those that found no place.
-        if book.under_way.len() >= QUEUE || !book.under_way.insert(task.task_guid.clone()) {
-            return None;
-        }
-        let host = host_of(&task.definition.completion_callback_url).to_owned();
-        let gate = book.hosts.entry(host).or_insert_with(|| Arc::new(Semaphore::new(PER_HOST)));
-        Some(Arc::clone(gate))
-    }
-
-    fn end(&self, task: &Task, gate: Arc<Semaphore>) {
-        drop(gate);
-        let mut book = self.book();
-        book.under_way.remove(&task.task_guid);
-        let host = host_of(&task.definition.completion_callback_url);
-        if book.hosts.get(host).is_some_and(|gate| Arc::strong_count(gate) == 1) {
-            book.hosts.remove(host);
-        }
+    fn logic(&self) -> MutexGuard<'_, logic::Callbacks> {
+        self.0.logic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Begins to take tasks from the inbox. Ends when the last outbox is gone.
-pub fn start(settings: Settings, bbs: Bbs, mut inbox: Inbox) -> Result<Callbacks, NoTrust> {
-    let callbacks = Callbacks::default();
-    let caller = Arc::new(Caller {
-        agent: agent(&settings)?,
-        gate: Semaphore::new(settings.at_once.max(1)),
-        callbacks: callbacks.clone(),
-        settings,
-        bbs,
-    });
-    let mut stopping = callbacks.0.stopping.subscribe();
-    tokio::spawn(async move {
-        // Dropped at the end, with all that is in it: none of it may keep the board open.
-        let mut telling = JoinSet::new();
-        loop {
-            let task = tokio::select! {
-                task = inbox.0.recv() => task,
-                _ = stopping.wait_for(|stopping| *stopping) => return,
-                Some(_) = telling.join_next(), if !telling.is_empty() => continue,
-            };
-            let Some(task) = task else { return };
-            let Some(gate) = caller.callbacks.begin(&task) else { continue };
-            let caller = Arc::clone(&caller);
-            telling.spawn(async move {
-                caller.tell(&task, &gate).await;
-                caller.callbacks.end(&task, gate);
-            });
-        }
-    });
+pub fn start(settings: Settings, bbs: Bbs, inbox: Inbox) -> Result<Callbacks, NoTrust> {
+    let agent = agent(&settings)?;
+    let callbacks = Callbacks::new(settings);
+    let (began, under_way) = (Instant::now(), JoinSet::new());
+    let driver = Driver { callbacks: callbacks.clone(), bbs, agent, began, under_way };
+    tokio::spawn(driver.work(inbox));
     Ok(callbacks)
 }
 
-struct Caller {
-    settings: Settings,
-    agent: ureq::Agent,
-    bbs: Bbs,
-    gate: Semaphore,
+/// What the loop hears.
+enum Heard {
+    Task(Arc<Task>),
+    Answered(TaskGuid, Result<(), String>),
+    Called(TaskGuid, Told),
+    Time,
+}
+
+struct Driver {
     callbacks: Callbacks,
+    bbs: Bbs,
+    agent: ureq::Agent,
+    began: Instant,
+    /// Dropped at the end, with all that is in it: none of it may keep the board open.
+    under_way: JoinSet<Heard>,
 }
 
-/// What a try came to.
-enum Told {
-    /// The consumer has answered: it knows.
-    Yes,
-    /// It may work another time.
-    Again(String),
-    /// It will not.
-    No(String),
-}
-
-impl Caller {
-    async fn tell(&self, task: &Arc<Task>, host: &Semaphore) {
-        let guid = &task.task_guid;
-        let mut pause = self.settings.pause;
-        for attempt in 1..=self.settings.tries.max(1) {
-            // Held for one try at a time: a pause is no reason to keep others waiting.
-            let (Ok(of_host), Ok(of_all)) = (host.acquire().await, self.gate.acquire().await)
-            else {
-                return;
+impl Driver {
+    async fn work(mut self, mut inbox: Inbox) {
+        let mut stopping = self.callbacks.0.stopping.subscribe();
+        loop {
+            let wake = self.callbacks.logic().next_wake().since(self.now()).min(LONGEST_WAIT);
+            // Tasks first: a newer one of a name is heard of before the board answers about it.
+            let heard = tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stopping| *stopping) => return,
+                task = inbox.0.recv() => match task {
+                    Some(task) => Heard::Task(task),
+                    None => return,
+                },
+                Some(outcome) = self.under_way.join_next() => match outcome {
+                    Ok(heard) => heard,
+                    Err(error) => {
+                        error!(%error, "a callback has panicked");
+                        continue;
+                    }
+                },
+                () = tokio::time::sleep(wake) => Heard::Time,
             };
-            // Only one of those who may tell does: the board lets one through.
-            if attempt == 1
-                && let Err(error) = self.bbs.ask(Command::ResolvingTask(guid.clone())).await
-            {
-                tracing::debug!(task_guid = guid.as_str(), %error, "not ours to tell");
-                return;
-            }
-            let last = attempt == self.settings.tries.max(1);
-            let (reason, given_up) = match self.call(task).await {
-                Told::Yes => return self.forget(guid).await,
-                Told::Again(reason) => (reason, last),
-                Told::No(reason) => (reason, true),
-            };
-            let url = shown(&task.definition.completion_callback_url);
-            tracing::info!(task_guid = guid.as_str(), url, attempt, reason, "a callback failed");
-            self.callbacks.note(CallbackFailure {
-                task_guid: guid.clone(),
-                url,
-                attempts: attempt,
-                failed_at: now(),
-                reason,
-                given_up,
-            });
-            if given_up {
-                return;
-            }
-            drop((of_host, of_all));
-            tokio::time::sleep(pause).await;
-            pause = pause.saturating_mul(2);
-        }
-    }
-
-    /// The consumer knows: so the task may go. Convergence may have taken it back meanwhile.
-    async fn forget(&self, guid: &TaskGuid) {
-        self.callbacks.0.delivered.fetch_add(1, Ordering::Relaxed);
-        let delete = || self.bbs.ask(Command::DeleteTask(guid.clone()));
-        if delete().await.is_ok() {
-            return;
-        }
-        let resolved = self.bbs.ask(Command::ResolvingTask(guid.clone())).await;
-        if let Err(error) = resolved.map(drop).and(delete().await.map(drop)) {
-            tracing::warn!(task_guid = guid.as_str(), %error, "told, not deleted");
-        }
-    }
-
-    async fn call(&self, task: &Arc<Task>) -> Told {
-        let (agent, task) = (self.agent.clone(), Arc::clone(task));
-        // The client blocks; those threads are as many as calls at once, no more.
-        let called = tokio::task::spawn_blocking(move || {
-            let url = &task.definition.completion_callback_url;
-            let body = serde_json::to_vec(&TaskCallback::from(&*task));
-            let body = body.map_err(|error| Told::No(error.to_string()))?;
-            let request = agent.post(url).content_type("application/json");
-            request.send(&body[..]).map_err(|error| match error {
-                ureq::Error::Timeout(_) | ureq::Error::Io(_) | ureq::Error::ConnectionFailed => {
-                    Told::Again(short(&error.to_string()))
+            let now = self.now();
+            let effects = {
+                let mut logic = self.callbacks.logic();
+                match heard {
+                    Heard::Task(task) => logic.tell(task),
+                    Heard::Answered(guid, answer) => logic.answered(&guid, answer),
+                    Heard::Called(guid, told) => logic.called(now, wall(), &guid, told),
+                    Heard::Time => logic.wake(now),
                 }
-                other => Told::No(short(&other.to_string())),
-            })
-        });
-        match called.await {
-            // Diego's rule: these two mean "not now", every other answer means "heard".
-            Ok(Ok(answer)) => match answer.status().as_u16() {
-                status @ (503 | 504) => Told::Again(format!("status {status}")),
-                _ => Told::Yes,
-            },
-            Ok(Err(told)) => told,
-            Err(_) => Told::No("the client failed: see the log".to_owned()),
+            };
+            effects.into_iter().for_each(|effect| self.perform(effect));
         }
+    }
+
+    /// A line of time of our own: pauses do not follow a clock that is set.
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.began.elapsed()
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Ask(guid, question) => {
+                let command = match question {
+                    Question::Resolving => Command::ResolvingTask(guid.clone()),
+                    Question::Delete => Command::DeleteTask(guid.clone()),
+                };
+                let bbs = self.bbs.clone();
+                self.under_way.spawn(async move {
+                    let answer = bbs.ask(command).await;
+                    Heard::Answered(guid, answer.map(drop).map_err(|error| error.to_string()))
+                });
+            }
+            Effect::Call(task) => {
+                let agent = self.agent.clone();
+                // The client blocks; those threads are as many as calls at once, no more.
+                self.under_way.spawn(async move {
+                    let guid = task.task_guid.clone();
+                    let called = tokio::task::spawn_blocking(move || call(&agent, &task));
+                    let failed = |_| Told::No("the client failed: see the log".to_owned());
+                    Heard::Called(guid, called.await.unwrap_or_else(failed))
+                });
+            }
+            Effect::Failed(failure) => {
+                let CallbackFailure { task_guid, url, attempts, reason, .. } = failure;
+                let task_guid = task_guid.as_str();
+                info!(task_guid, url, attempt = attempts, reason, "a callback failed");
+            }
+            Effect::NotOurs(guid, error) => {
+                debug!(task_guid = guid.as_str(), error, "not ours to tell");
+            }
+            Effect::NotDeleted(guid, error) => {
+                warn!(task_guid = guid.as_str(), error, "told, not deleted");
+            }
+        }
+    }
+}
+
+fn call(agent: &ureq::Agent, task: &Task) -> Told {
+    let body = match serde_json::to_vec(&TaskCallback::from(task)) {
+        Ok(body) => body,
+        Err(error) => return Told::No(error.to_string()),
+    };
+    let url = &task.definition.completion_callback_url;
+    match agent.post(url).content_type("application/json").send(&body[..]) {
+        Ok(answer) => Told::by_status(answer.status().as_u16()),
+        Err(
+            error @ (ureq::Error::Timeout(_) | ureq::Error::Io(_) | ureq::Error::ConnectionFailed),
+        ) => Told::Again(error.to_string()),
+        Err(error) => Told::No(error.to_string()),
     }
 }
 
@@ -355,26 +256,7 @@ fn read_certificates(path: &Path) -> Result<Vec<Certificate<'static>>, NoTrust> 
     Ok(certificates)
 }
 
-/// The host and port of a URL, for counting.
-fn host_of(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    authority.rsplit('@').next().unwrap_or_default()
-}
-
-/// A URL without what may be secret: user, password, query and fragment.
-fn shown(url: &str) -> String {
-    let bare = url.split(['?', '#']).next().unwrap_or_default();
-    let Some((scheme, rest)) = bare.split_once("://") else { return short(bare) };
-    let path = rest.find('/').map_or("", |at| &rest[at..]);
-    short(&format!("{scheme}://{}{path}", host_of(bare)))
-}
-
-fn short(text: &str) -> String {
-    text.chars().take(REASON).collect()
-}
-
-fn now() -> Timestamp {
+fn wall() -> Timestamp {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

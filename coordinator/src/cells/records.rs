@@ -71,11 +71,26 @@ pub fn fetch(records: &Records, cell: &CellId, asked: FetchDefinitions) -> Fetch
     reply
 }
 
+/// How much fits on a page of a sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageSize {
+    /// Records that name the cell.
+    pub items: usize,
+    /// Bytes of all records.
+    pub bytes: usize,
+}
+
+impl PageSize {
+    /// As the protocol has it.
+    pub const FULL: PageSize = PageSize { items: SYNC_ITEMS, bytes: SYNC_BYTES };
+}
+
 /// One page of a sync.
-pub fn sync(records: &Records, cell: &CellId, asked: &SyncCell) -> SyncedCell {
+pub fn sync(records: &Records, cell: &CellId, asked: &SyncCell, page_size: PageSize) -> SyncedCell {
     let mut page = Page {
         cell,
-        room: Room::new(SYNC_BYTES),
+        most: page_size.items,
+        room: Room::new(page_size.bytes),
         reply: SyncedCell {
             answered_lrps: 0,
             answered_tasks: 0,
@@ -155,6 +170,7 @@ impl Room {
 
 struct Page<'a> {
     cell: &'a CellId,
+    most: usize,
     room: Room,
     reply: SyncedCell,
 }
@@ -190,7 +206,7 @@ impl Page<'_> {
         let mut lrps = records.instances_on_after(self.cell, row).peekable();
         let mut tasks = records.tasks_on_after(self.cell, row).peekable();
         let mut last = row;
-        for _ in 0..SYNC_ITEMS {
+        for _ in 0..self.most {
             let lrp_first = match (lrps.peek(), tasks.peek()) {
                 (None, None) => return OwnRecords::None,
                 (Some((lrp, _)), Some((task, _))) => lrp < task,
@@ -356,7 +372,7 @@ mod tests {
             }],
             own: OwnRecords::None,
         };
-        let told = sync(board.records(), &cell("a"), &asked);
+        let told = sync(board.records(), &cell("a"), &asked, PageSize::FULL);
         assert_eq!((told.answered_lrps, told.answered_tasks), (3, 1));
         let at = |process: &'static str| {
             told.lrps.iter().filter(move |it| it.process_guid.as_str() == process)
@@ -368,7 +384,7 @@ mod tests {
         );
         assert_eq!((at("gone").count(), told.tasks.len(), told.processes.len()), (0, 1, 2));
         let own = SyncCell { lrps: vec![], tasks: vec![], own: OwnRecords::After(0) };
-        let told = sync(board.records(), &cell("a"), &own);
+        let told = sync(board.records(), &cell("a"), &own, PageSize::FULL);
         assert_eq!((told.lrps.len(), told.tasks.len(), told.more), (3, 1, OwnRecords::None));
         assert!(told.lrps.iter().all(|it| it.reported.is_some()));
         assert_eq!(differences(board.records(), &cell("a"), &asked), 2);
@@ -385,7 +401,7 @@ mod tests {
         };
         let (mut answered, mut own, mut pages) = (0, 0, 0);
         while !asked.lrps.is_empty() || asked.own != OwnRecords::None {
-            let told = sync(board.records(), &cell("a"), &asked);
+            let told = sync(board.records(), &cell("a"), &asked, PageSize::FULL);
             assert!(size(&told) < 2 * SYNC_BYTES, "{} bytes", size(&told));
             asked.lrps.drain(..told.answered_lrps as usize);
             answered += told.answered_lrps;

@@ -11,6 +11,7 @@ use volvox_protocol::id::{CellId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use volvox_protocol::task::TaskDefinition;
 
 use super::*;
+use crate::executor::keeping::NOT_KEPT;
 use crate::executor::work::Owner;
 use crate::runtime::fake::Fake;
 

@@ -362,6 +362,52 @@ fn a_container_that_dies_as_a_whole_has_failed() {
 }
 
 #[test]
+fn a_container_whose_shim_hangs_goes_on_afterwards_or_has_failed() {
+    let mut agent = Agent::new();
+    let brief = agent.start(&instance("i-1"), &lrp(run("crash", &["5000", "7"])));
+    let [quiet, stopped] =
+        ["i-2", "i-3"].map(|name| agent.start(&instance(name), &lrp(run("serve", &[]))));
+    agent.settle();
+    agent.machine.hang(&brief, Duration::from_secs(15));
+    agent.machine.hang(&quiet, Duration::MAX);
+    agent.machine.hang(&stopped, Duration::MAX);
+    agent.call(Input::Stop(stopped.clone())).unwrap();
+    agent.advance(Duration::from_secs(10));
+    assert_eq!(agent.state(&brief), Some(ContainerState::Running), "nobody has heard of its end");
+    agent.advance(Duration::from_secs(6));
+    assert_eq!(agent.result(&brief).failure_reason, "LOG: Exited with status 7");
+    // Twice it is waited for an answer: to what was asked, or to how it is.
+    agent.advance(Duration::from_secs(40));
+    assert_eq!(agent.state(&stopped), Some(ContainerState::Completed));
+    assert_eq!(agent.state(&quiet), Some(ContainerState::Running));
+    agent.advance(Duration::from_secs(20));
+    assert_eq!(agent.state(&quiet), Some(ContainerState::Completed));
+    assert!(agent.result(&quiet).failure_reason.starts_with("missing container"));
+    for guid in [brief, quiet, stopped] {
+        agent.call(Input::Delete(guid)).unwrap();
+    }
+    agent.settle();
+    assert_eq!(agent.machine.containers().count(), 0);
+}
+
+#[test]
+fn an_exit_that_a_shim_wrote_down_before_it_died_counts() {
+    let mut agent = Agent::new();
+    let guid = agent.start(&instance("i-1"), &lrp(run("serve", &[])));
+    agent.settle();
+    agent.machine.kill_untold(&guid, "serve", 9);
+    agent.settle();
+    assert_eq!(agent.result(&guid).failure_reason, "LOG: Exited with status 9");
+    // The same while nobody listens.
+    let other = agent.start(&instance("i-2"), &lrp(run("serve", &[])));
+    agent.settle();
+    agent.machine.kill_untold(&other, "serve", 9);
+    agent.restart();
+    agent.settle();
+    assert_eq!(agent.result(&other).failure_reason, "LOG: Exited with status 9");
+}
+
+#[test]
 fn a_restart_loses_nothing_and_starts_nothing_twice() {
     let mut agent = Agent::new();
     let serving = agent.start(&instance("i-1"), &lrp(run("serve", &[])));

@@ -22,7 +22,7 @@ use crate::image::rootfs::{self, Lower, Rootfs};
 use crate::runtime::deed::LogLine;
 use crate::runtime::dependency::{Dependencies, DependencyLine};
 use crate::runtime::net::Attached;
-use crate::runtime::shim::{Shim, ShimError};
+use crate::runtime::shim::Shim;
 use crate::runtime::spec::{Access, Bind, ContainerSpec, Limits, LogLimits, is_container_id};
 use crate::runtime::{dependency, image_mount, privilege};
 
@@ -243,15 +243,8 @@ pub(super) fn destroy(shared: &Shared, guid: &ContainerGuid) -> Result<(), Strin
 fn take_away(shared: &Shared, guid: &ContainerGuid) -> Result<(), String> {
     shared.release(guid);
     let first_id = shared.shims.spec(guid.as_str()).map(|spec| spec.first_id);
-    let ended = match shared.shims.attach(guid.as_str()) {
-        Ok(shim) => shim.destroy(),
-        Err(error) => Err(error),
-    };
-    match ended {
-        // A shim that has died has taken its container with it.
-        Ok(()) | Err(ShimError::Gone { .. }) => {}
-        Err(error) => return Err(error.to_string()),
-    }
+    // A shim that has died has taken its container with it; one that hangs is made to.
+    shared.shims.end(guid.as_str()).map_err(|error| error.to_string())?;
     shared.shims.clear(guid.as_str()).map_err(|error| error.to_string())?;
     if let Some(first_id) = first_id {
         shared.give_back_ids(first_id);

@@ -1,14 +1,17 @@
 //! The conversations with all shims, in one thread: requests go out without waiting, answers and
-//! ends of processes come in, and a shim that falls silent is noticed.
+//! ends of processes come in, and a shim that hangs up or falls silent is noticed: one that says nothing is
+//! asked how it is, and one that does not answer is lost.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use tracing::{debug, error};
+use tracing::{debug, error, warn};
 
+use super::Silence;
 use crate::executor::registry::ContainerGuid;
 use crate::executor::steps::StepId;
 use crate::runtime::connection::Connection;
@@ -16,6 +19,8 @@ use crate::runtime::spec::{Exit, Reply, Request};
 
 /// Conversations that are looked at in one go.
 const EVENTS: usize = 256;
+/// How often it is looked who is silent, within the time that one may be.
+const LOOKS: u32 = 4;
 
 /// What is heard.
 #[derive(Debug)]
@@ -37,6 +42,7 @@ pub(crate) struct Watch(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     epoll: Epoll,
+    silence: Silence,
     state: Mutex<State>,
     /// Hanging up here ends the listening thread.
     end: Mutex<Option<UnixStream>>,
@@ -58,6 +64,9 @@ struct Talk {
     guid: ContainerGuid,
     connection: Connection,
     asked: VecDeque<Asked>,
+    /// Since when something is asked and nothing heard, if so.
+    waits_since: Option<Instant>,
+    heard_at: Instant,
 }
 
 /// What an answer will be about. Answers come in the order of the requests.
@@ -69,12 +78,15 @@ enum Asked {
 
 impl Watch {
     /// Begins to listen. `hear` is called by the listening thread, with no lock held; it may wait.
-    pub(crate) fn start(hear: impl Fn(Heard) + Send + 'static) -> io::Result<Self> {
+    pub(crate) fn start(
+        silence: Silence,
+        hear: impl Fn(Heard) + Send + 'static,
+    ) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let (end, ended) = UnixStream::pair()?;
         epoll.add(&ended, EpollEvent::new(EpollFlags::EPOLLIN, END))?;
         let (state, end) = (Mutex::default(), Mutex::new(Some(end)));
-        let watch = Watch(Arc::new(Inner { epoll, state, end, _ended: ended }));
+        let watch = Watch(Arc::new(Inner { epoll, silence, state, end, _ended: ended }));
         let listening = watch.clone();
         std::thread::Builder::new()
             .name("shims".to_owned())
@@ -95,7 +107,13 @@ impl Watch {
         let token = state.last;
         let event = EpollEvent::new(interest(&connection), token);
         self.0.epoll.add(&connection, event)?;
-        let talk = Talk { guid: guid.clone(), connection, asked: VecDeque::new() };
+        let talk = Talk {
+            guid: guid.clone(),
+            connection,
+            asked: VecDeque::new(),
+            waits_since: None,
+            heard_at: Instant::now(),
+        };
         state.of.insert(guid.clone(), token);
         state.talks.insert(token, talk);
         Ok(())
@@ -130,8 +148,7 @@ impl Watch {
             return false;
         };
         let Some(talk) = state.talks.get_mut(&token) else { return false };
-        talk.asked.push_back(asked);
-        talk.connection.send(request);
+        talk.ask(asked, request);
         self.renew(token, talk);
         true
     }
@@ -158,8 +175,11 @@ impl Watch {
 
     fn listen(&self, hear: &impl Fn(Heard)) {
         let mut events = [EpollEvent::empty(); EVENTS];
+        let every = self.0.silence.answer_within.min(self.0.silence.quiet_for) / LOOKS;
+        let patience = EpollTimeout::try_from(every).unwrap_or(EpollTimeout::NONE);
+        let mut looked_at = Instant::now();
         loop {
-            let ready = match self.0.epoll.wait(&mut events, EpollTimeout::NONE) {
+            let ready = match self.0.epoll.wait(&mut events, patience) {
                 Ok(ready) => ready,
                 Err(nix::errno::Errno::EINTR) => continue,
                 Err(error) => return error!(%error, "the shims cannot be heard any more"),
@@ -172,7 +192,33 @@ impl Watch {
                     hear(heard);
                 }
             }
+            // After what was said: whoever slept for long must not take it for silence.
+            if looked_at.elapsed() >= every {
+                looked_at = Instant::now();
+                self.look(looked_at).into_iter().for_each(hear);
+            }
         }
+    }
+
+    /// Asks those who have said nothing for long. Those who do not answer are lost.
+    fn look(&self, now: Instant) -> Vec<Heard> {
+        let Silence { answer_within, quiet_for } = self.0.silence;
+        let mut state = self.lock();
+        let long_since = |at: Instant, span: Duration| now.saturating_duration_since(at) >= span;
+        let mut silent = Vec::new();
+        for (token, talk) in &mut state.talks {
+            if talk.waits_since.is_some_and(|at| long_since(at, answer_within)) {
+                silent.push(talk.guid.clone());
+            } else if talk.asked.is_empty() && long_since(talk.heard_at, quiet_for) {
+                talk.ask(Asked::Other, &Request::Status);
+                self.renew(*token, talk);
+            }
+        }
+        let lost = silent.into_iter().filter_map(|guid| {
+            warn!(container = %guid, "a shim does not answer");
+            self.drop_talk(&mut state, &guid)
+        });
+        lost.map(Talk::lost).collect()
     }
 
     fn forget_all(&self) {
@@ -187,6 +233,8 @@ impl Watch {
         talk.connection.flush();
         let mut heard = Vec::new();
         for reply in talk.connection.receive::<Reply>() {
+            talk.heard_at = Instant::now();
+            talk.waits_since = talk.waits_since.map(|_| talk.heard_at);
             match reply {
                 Reply::Exited(exit) => heard.push(Heard::Exited(talk.guid.clone(), exit)),
                 Reply::Output(..) => {}
@@ -197,13 +245,7 @@ impl Watch {
         }
         if talk.connection.is_closed() {
             let guid = talk.guid.clone();
-            let talk = self.drop_talk(&mut state, &guid);
-            let asked = talk.into_iter().flat_map(|it| it.asked);
-            let starts = asked.filter_map(|it| match it {
-                Asked::Start(step) => Some(step),
-                Asked::Other => None,
-            });
-            heard.push(Heard::Lost(guid, starts.collect()));
+            heard.extend(self.drop_talk(&mut state, &guid).map(Talk::lost));
         } else {
             self.renew(token, talk);
         }
@@ -211,9 +253,30 @@ impl Watch {
     }
 }
 
+impl Talk {
+    fn ask(&mut self, asked: Asked, request: &Request) {
+        self.asked.push_back(asked);
+        self.waits_since.get_or_insert_with(Instant::now);
+        self.connection.send(request);
+    }
+
+    /// It broke off: what was asked and not answered.
+    fn lost(self) -> Heard {
+        let starts = self.asked.into_iter().filter_map(|it| match it {
+            Asked::Start(step) => Some(step),
+            Asked::Other => None,
+        });
+        Heard::Lost(self.guid, starts.collect())
+    }
+}
+
 fn answered(talk: &mut Talk, reply: Reply) -> Option<Heard> {
     let guid = talk.guid.clone();
-    match (talk.asked.pop_front()?, reply) {
+    let asked = talk.asked.pop_front()?;
+    if talk.asked.is_empty() {
+        talk.waits_since = None;
+    }
+    match (asked, reply) {
         (Asked::Start(step), Reply::Done) => Some(Heard::Started(guid, step)),
         (Asked::Start(step), Reply::Failed(reason)) => Some(Heard::NotStarted(guid, step, reason)),
         (Asked::Start(_), Reply::Status(_) | Reply::Exited(_) | Reply::Output(..)) => None,

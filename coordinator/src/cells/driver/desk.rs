@@ -1,74 +1,74 @@
-//! The desk: what cells ask, answered from the board. Each is allowed only what its certificate says.
+//! The desk: what cells ask, answered from the board, by the rules of [`cells::desk`](crate::cells::desk).
 //!
 //! Called by the mesh, a task for each question. Nothing here waits but for the board, which answers
-//! when a change is on the disk. Cells together may fill a half of its queue: when all report at once,
-//! they wait their turn here, first come first served, and consumers are not shut out. If the board is
-//! busy nevertheless, or the turn does not come, the cell is told to ask again later.
+//! when a change is on the disk, and for a turn with it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
-use volvox_mesh::identity::{Holder, Kind};
+use volvox_mesh::identity::Holder;
 use volvox_mesh::request::{Refusal, Router};
 use volvox_protocol::exchange::{
-    CellAnswer, CellReport, CellReportReply, FetchDefinitions, FetchedDefinitions, Later, SyncCell,
-    SyncedCell,
+    CellReport, CellReportReply, FetchDefinitions, FetchedDefinitions, SyncCell, SyncedCell,
 };
 use volvox_protocol::id::CellId;
-use volvox_protocol::request::{CellRequest, Rejection};
-use volvox_protocol::validate::Valid;
+use volvox_protocol::request::CellRequest;
 
 use super::tally::{self, Tally};
-use crate::bbs::command::{Command, Reply};
 use crate::bbs::driver::{Bbs, CallError};
-use crate::cells::records;
+use crate::cells::desk::{self, NotAdmitted, Pending, REQUESTS_AT_ONCE, TURN_WITHIN, Turn, Visit};
+use crate::cells::records::{self, PageSize};
 
-/// Requests of cells that may be with the board at once: half of what it lets wait.
-const REQUESTS_AT_ONCE: usize = 4_096;
-/// How long a report waits for its turn.
-const TURN_WITHIN: Duration = Duration::from_secs(5);
 /// How often impostors are told of in the log. All are counted.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) struct Desk {
     bbs: Bbs,
     tally: Arc<Tally>,
-    most: usize,
-    /// Questions being answered, by cell.
-    serving: Mutex<BTreeMap<CellId, usize>>,
+    visitors: Mutex<Visitors>,
     told: Mutex<Option<Instant>>,
-    /// Room for requests that are with the board.
-    room: Semaphore,
 }
 
-/// A question being answered. Counts until it is dropped, also when its asker gives up.
-struct Serving<'a>(&'a Desk, CellId);
+/// Who is there, and how those who stand in line are called.
+struct Visitors {
+    desk: desk::Desk,
+    line: BTreeMap<Visit, oneshot::Sender<()>>,
+}
 
-impl Drop for Serving<'_> {
-    fn drop(&mut self) {
-        let mut serving = self.0.serving.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = serving.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                serving.remove(&self.1);
+impl Visitors {
+    fn call(&mut self, next: Vec<Visit>) {
+        for visit in next {
+            if let Some(waits) = self.line.remove(&visit) {
+                let _nobody_waits = waits.send(());
             }
         }
     }
 }
 
-enum Pending {
-    Sent(oneshot::Receiver<Result<Reply, CallError>>),
-    Answered(CellAnswer),
+/// A question being answered. Counts until it is dropped, also when its asker gives up.
+struct Serving<'a>(&'a Desk, Visit);
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        let mut visitors = self.0.visitors();
+        visitors.line.remove(&self.1);
+        let next = visitors.desk.leave(self.1);
+        visitors.call(next);
+    }
 }
 
 impl Desk {
     pub(super) fn new(bbs: Bbs, tally: Arc<Tally>, requests_per_cell: usize) -> Arc<Self> {
-        let (serving, told) = (Mutex::default(), Mutex::default());
-        let room = Semaphore::new(REQUESTS_AT_ONCE);
-        Arc::new(Desk { bbs, tally, most: requests_per_cell, serving, told, room })
+        let desk = desk::Desk::new(requests_per_cell, REQUESTS_AT_ONCE);
+        let visitors = Mutex::new(Visitors { desk, line: BTreeMap::new() });
+        Arc::new(Desk { bbs, tally, visitors, told: Mutex::default() })
+    }
+
+    fn visitors(&self) -> MutexGuard<'_, Visitors> {
+        self.visitors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the mesh is served by.
@@ -89,7 +89,7 @@ impl Desk {
 
     /// Whether something that this cell asked is being answered.
     pub(super) fn is_serving(&self, cell: &CellId) -> bool {
-        self.serving.lock().unwrap_or_else(PoisonError::into_inner).contains_key(cell)
+        self.visitors().desk.is_serving(cell)
     }
 
     fn admit<'a>(
@@ -97,21 +97,18 @@ impl Desk {
         from: &Holder,
         requests: &[CellRequest],
     ) -> Result<Serving<'a>, Refusal> {
-        let stranger = requests.iter().map(CellRequest::cell_id).find(|cell| **cell != from.name);
-        if from.kind != Kind::Cell || stranger.is_some() {
-            return Err(self.turn_away(from, stranger));
-        }
-        let mut serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = serving.entry(from.name.clone()).or_default();
-        if *count >= self.most {
-            self.tally.refused_busy.add(1);
-            return Err(Refusal::Busy);
-        }
-        *count += 1;
-        Ok(Serving(self, from.name.clone()))
+        let admitted = self.visitors().desk.admit(from, requests);
+        admitted.map(|visit| Serving(self, visit)).map_err(|refused| {
+            match &refused {
+                NotAdmitted::Busy => self.tally.refused_busy.add(1),
+                NotAdmitted::NoCell => self.tell_of_impostor(from, None),
+                NotAdmitted::SpeaksFor(other) => self.tell_of_impostor(from, Some(other)),
+            }
+            refused.refusal(from)
+        })
     }
 
-    fn turn_away(&self, from: &Holder, stranger: Option<&CellId>) -> Refusal {
+    fn tell_of_impostor(&self, from: &Holder, stranger: Option<&CellId>) {
         self.tally.refused_impostors.add(1);
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
@@ -125,60 +122,45 @@ impl Desk {
                 "audit: a member asked what only another cell may"
             );
         }
-        Refusal::NotAllowed(match stranger {
-            Some(stranger) => format!("{} may not speak for {stranger}", from.name),
-            None => format!("{} is no cell", from.name),
-        })
     }
 
     async fn report(&self, from: &Holder, report: CellReport) -> Result<CellReportReply, Refusal> {
-        let _serving = self.admit(from, &report.requests)?;
+        let serving = self.admit(from, &report.requests)?;
         self.tally.reports.add(1);
         let kinds: Vec<usize> = report.requests.iter().map(tally::kind).collect();
-        let count = u32::try_from(kinds.len()).unwrap_or(u32::MAX);
-        let turn = tokio::time::timeout(TURN_WITHIN, self.room.acquire_many(count)).await;
-        let mut later = if turn.is_ok() { None } else { Some(Later::Busy) };
-        let mut pending = Vec::with_capacity(kinds.len());
-        for request in report.requests {
-            pending.push(match later {
-                Some(later) => Pending::Answered(CellAnswer::Later(later)),
-                None => self.send(request, &mut later),
-            });
-        }
+        let turn = self.turn(serving.1, kinds.len()).await;
+        let pending = desk::queue(report.requests, turn, |command| self.bbs.send(command));
         let mut answers = Vec::with_capacity(pending.len());
         for (kind, pending) in kinds.into_iter().zip(pending) {
             let answer = match pending {
                 Pending::Answered(answer) => answer,
-                Pending::Sent(reply) => answer(reply.await.unwrap_or(Err(CallError::Closed))),
+                Pending::Sent(reply) => desk::answer(reply.await.unwrap_or(Err(CallError::Closed))),
             };
             self.tally.request(kind, &answer);
             answers.push(answer);
         }
-        // After the answers: what was claimed just now is in the view.
-        let fetched = if report.fetch.is_empty() {
-            FetchedDefinitions::default()
-        } else {
-            records::fetch(&self.bbs.view().snapshot(), &from.name, report.fetch)
-        };
-        Ok(CellReportReply { answers, fetched })
+        Ok(desk::reply(&self.bbs.view().snapshot(), &from.name, answers, report.fetch))
     }
 
-    /// Queues a request. If it cannot be, neither may what follows it in the report.
-    fn send(&self, request: CellRequest, later: &mut Option<Later>) -> Pending {
-        let request = match Valid::new(request) {
-            Ok(request) => request,
-            Err(invalid) => {
-                let rejection = Rejection::Invalid(invalid.to_string());
-                return Pending::Answered(CellAnswer::Rejected(rejection));
+    /// Stands in line until the turn comes, or not in time.
+    async fn turn(&self, visit: Visit, requests: usize) -> Turn {
+        let called = {
+            let mut visitors = self.visitors();
+            if visitors.desk.line_up(visit, requests) == Turn::Came {
+                return Turn::Came;
             }
+            let (call, called) = oneshot::channel();
+            visitors.line.insert(visit, call);
+            called
         };
-        match self.bbs.send(Command::Cell(request)) {
-            Ok(reply) => Pending::Sent(reply),
-            Err(error) => {
-                *later = Some(Later::Busy);
-                Pending::Answered(answer(Err(error)))
-            }
+        let in_time = tokio::time::timeout(TURN_WITHIN, called).await;
+        let mut visitors = self.visitors();
+        if in_time.is_err() {
+            visitors.line.remove(&visit);
+            let next = visitors.desk.give_up(visit);
+            visitors.call(next);
         }
+        visitors.desk.turn(visit)
     }
 
     fn fetch(&self, from: &Holder, asked: FetchDefinitions) -> Result<FetchedDefinitions, Refusal> {
@@ -191,7 +173,7 @@ impl Desk {
         let _serving = self.admit(from, &[])?;
         self.tally.sync_pages.add(1);
         let records = self.bbs.view().snapshot();
-        let reply = records::sync(&records, &from.name, asked);
+        let reply = records::sync(&records, &from.name, asked, PageSize::FULL);
         let differences = records::differences(&records, &from.name, asked);
         let (instances, tasks) = (asked.lrps.len(), asked.tasks.len());
         let cell = from.name.as_str();
@@ -201,16 +183,5 @@ impl Desk {
             debug!(cell, instances, tasks, "a cell syncs");
         }
         Ok(reply)
-    }
-}
-
-fn answer(outcome: Result<Reply, CallError>) -> CellAnswer {
-    match outcome {
-        Ok(Reply::Done | Reply::Converged(_)) => CellAnswer::Done,
-        Ok(Reply::ShouldStart(should)) => CellAnswer::ShouldStart(should),
-        Ok(Reply::KeepContainer(keep)) => CellAnswer::KeepContainer(keep),
-        Err(CallError::Rejected(rejection)) => CellAnswer::Rejected(rejection),
-        Err(CallError::Store(_)) => CellAnswer::Later(Later::NotSaved),
-        Err(CallError::Busy | CallError::Closed) => CellAnswer::Later(Later::Busy),
     }
 }

@@ -1,0 +1,437 @@
+//! Which consumer is called when, and what becomes of its task.
+//!
+//! A task goes this way: a place with its host, a place among all calls, the board's leave (only one
+//! of those who may tell does), the call; then it is deleted, or there is a pause and another try, or it
+//! is given up and left to convergence. The [`driver`](super::driver) performs what is said here and
+//! brings the outcomes; so does the simulator.
+//!
+//! What holds: never more than [`Settings::at_once`] calls, never more than [`PER_HOST`] of one host,
+//! never two for one task. A task is deleted only after its own consumer has answered: if a newer task
+//! has taken its name meanwhile, that one is told of first.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use volvox_protocol::api::CallbackFailure;
+use volvox_protocol::id::TaskGuid;
+use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::task::Task;
+use volvox_protocol::time::Timestamp;
+
+/// Tasks that may wait to be told of. Convergence asks again for those that found no place.
+pub const QUEUE: usize = 16_384;
+/// Calls to one host at once: a slow consumer must not hold up the others.
+pub const PER_HOST: usize = 16;
+/// Failures that are remembered.
+const FAILURES: usize = 1_000;
+/// Letters of a reason.
+const REASON: usize = 512;
+
+/// How consumers are called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Calls at once.
+    pub at_once: usize,
+    /// Tries, before convergence is left to begin again.
+    pub tries: u32,
+    /// How long one try may take.
+    pub timeout: Duration,
+    /// The pause after the first try that failed; doubled after each further one.
+    pub pause: Duration,
+    /// The certificates to trust, as PEM; empty: those of the machine.
+    pub trusted: PathBuf,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            at_once: 64,
+            tries: 3,
+            timeout: Duration::from_secs(8),
+            pause: Duration::from_millis(500),
+            trusted: PathBuf::new(),
+        }
+    }
+}
+
+/// How many.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Consumers that were told.
+    pub delivered: u64,
+    /// Tries that failed.
+    pub failed: u64,
+    /// Under way, or waiting.
+    pub pending: usize,
+}
+
+/// What the board is asked about a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// Whether it is ours to tell: `ResolvingTask`.
+    Resolving,
+    /// To forget it: `DeleteTask`.
+    Delete,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Ask the board; then say [`Callbacks::answered`].
+    Ask(TaskGuid, Question),
+    /// Call the consumer; then say [`Callbacks::called`].
+    Call(Arc<Task>),
+    /// A try failed: for the log.
+    Failed(CallbackFailure),
+    /// It is not ours to tell, for this reason: for the log.
+    NotOurs(TaskGuid, String),
+    /// The consumer knows, and the board has not forgotten it, for this reason: for the log.
+    NotDeleted(TaskGuid, String),
+}
+
+/// What a try came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// The consumer has answered: it knows.
+    Yes,
+    /// It may work another time.
+    Again(String),
+    /// It will not.
+    No(String),
+}
+
+impl Told {
+    /// What an answer with this status means. Diego's rule: two mean "not now", every other means
+    /// "heard".
+    pub fn by_status(status: u16) -> Told {
+        match status {
+            503 | 504 => Told::Again(format!("status {status}")),
+            _ => Told::Yes,
+        }
+    }
+}
+
+/// All callbacks: those under way, those that wait, and what failed.
+#[derive(Debug)]
+pub struct Callbacks {
+    settings: Settings,
+    under_way: BTreeMap<TaskGuid, Telling>,
+    hosts: BTreeMap<String, Host>,
+    /// Those with a place at their host that wait for one among all.
+    line: VecDeque<TaskGuid>,
+    /// Those with both places.
+    at_work: usize,
+    pauses: BTreeSet<(Timestamp, TaskGuid)>,
+    failures: BTreeMap<TaskGuid, CallbackFailure>,
+    /// The order in which they failed first.
+    order: VecDeque<TaskGuid>,
+    delivered: u64,
+    failed: u64,
+}
+
+/// One consumer being told.
+#[derive(Debug)]
+struct Telling {
+    task: Arc<Task>,
+    /// Another task that has this name by now, if there is one.
+    newer: Option<Arc<Task>>,
+    host: String,
+    tries: u32,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Waits,
+    Resolves,
+    Calls,
+    /// The consumer knows: so the task may go.
+    Deletes,
+    /// Convergence may have taken it back meanwhile: then it is resolved once more.
+    ResolvesAgain,
+    DeletesAgain,
+    Pauses,
+}
+
+#[derive(Debug, Default)]
+struct Host {
+    taken: usize,
+    line: VecDeque<TaskGuid>,
+}
+
+impl Callbacks {
+    /// None yet.
+    pub fn new(settings: Settings) -> Self {
+        Callbacks {
+            settings,
+            under_way: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            line: VecDeque::new(),
+            at_work: 0,
+            pauses: BTreeSet::new(),
+            failures: BTreeMap::new(),
+            order: VecDeque::new(),
+            delivered: 0,
+            failed: 0,
+        }
+    }
+
+    /// Takes on a task, unless it is being told of already, or too many are.
+    pub fn tell(&mut self, task: Arc<Task>) -> Vec<Effect> {
+        let guid = task.task_guid.clone();
+        if let Some(telling) = self.under_way.get_mut(&guid) {
+            let known = telling.newer.as_ref().unwrap_or(&telling.task).created_at;
+            if task.created_at > known && !mutated(Bug::NamesakeIsForgotten) {
+                telling.newer = Some(task);
+            }
+            return Vec::new();
+        }
+        // Convergence asks again for those that found no place.
+        if self.under_way.len() >= QUEUE {
+            return Vec::new();
+        }
+        let host = host_of(&task.definition.completion_callback_url).to_owned();
+        let telling = Telling { task, newer: None, host, tries: 0, stage: Stage::Waits };
+        self.under_way.insert(guid.clone(), telling);
+        let mut effects = Vec::new();
+        self.line_up(guid);
+        self.go_on(&mut effects);
+        effects
+    }
+
+    /// The board has answered what it was asked about a task.
+    pub fn answered(&mut self, guid: &TaskGuid, answer: Result<(), String>) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let Some(telling) = self.under_way.get_mut(guid) else { return effects };
+        let ask = |question| Effect::Ask(guid.clone(), question);
+        match (telling.stage, answer) {
+            (Stage::Resolves, Ok(())) => {
+                // The board has one task of a name: it has let us tell of the newest.
+                if let Some(newer) = telling.newer.take() {
+                    telling.task = newer;
+                }
+                telling.stage = Stage::Calls;
+                effects.push(Effect::Call(Arc::clone(&telling.task)));
+            }
+            (Stage::Resolves, Err(why)) => {
+                effects.push(Effect::NotOurs(guid.clone(), why));
+                self.end(guid, &mut effects);
+            }
+            // The board has let us tell of the newer one, and nobody was.
+            (Stage::ResolvesAgain, Ok(())) if telling.newer.is_some() => {
+                if let Some(newer) = telling.newer.take() {
+                    telling.task = newer;
+                }
+                (telling.stage, telling.tries) = (Stage::Calls, 1);
+                effects.push(Effect::Call(Arc::clone(&telling.task)));
+            }
+            (Stage::Deletes, Err(_)) if telling.newer.is_none() => {
+                telling.stage = Stage::ResolvesAgain;
+                effects.push(ask(Question::Resolving));
+            }
+            (Stage::ResolvesAgain, _) if telling.newer.is_none() => {
+                telling.stage = Stage::DeletesAgain;
+                effects.push(ask(Question::Delete));
+            }
+            (Stage::DeletesAgain, Err(why)) if telling.newer.is_none() => {
+                effects.push(Effect::NotDeleted(guid.clone(), why));
+                self.end(guid, &mut effects);
+            }
+            (Stage::Deletes | Stage::ResolvesAgain | Stage::DeletesAgain, _) => {
+                self.end(guid, &mut effects);
+            }
+            (Stage::Waits | Stage::Calls | Stage::Pauses, _) => {
+                debug_assert!(false, "the board answers about {guid} what it was not asked");
+            }
+        }
+        effects
+    }
+
+    /// What a call came to, at this time of the clock on the wall.
+    pub fn called(
+        &mut self,
+        now: Timestamp,
+        wall: Timestamp,
+        guid: &TaskGuid,
+        told: Told,
+    ) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let last = self.settings.tries.max(1);
+        let Some(telling) = self.under_way.get_mut(guid) else { return effects };
+        debug_assert!(telling.stage == Stage::Calls, "{guid} was not being called");
+        let counts_as_told = mutated(Bug::UntoldIsForgotten) && matches!(told, Told::No(_));
+        let told = if counts_as_told { Told::Yes } else { told };
+        let (reason, given_up) = match told {
+            Told::Yes => {
+                self.delivered += 1;
+                if telling.newer.is_some() {
+                    // The one that was told of is gone. The other one's consumer knows nothing yet.
+                    self.end(guid, &mut effects);
+                } else {
+                    telling.stage = Stage::Deletes;
+                    effects.push(Effect::Ask(guid.clone(), Question::Delete));
+                }
+                return effects;
+            }
+            Told::Again(reason) => (reason, telling.tries >= last),
+            Told::No(reason) => (reason, true),
+        };
+        let failure = CallbackFailure {
+            task_guid: guid.clone(),
+            url: shown(&telling.task.definition.completion_callback_url),
+            attempts: telling.tries,
+            failed_at: wall,
+            reason: short(&reason),
+            given_up,
+        };
+        effects.push(Effect::Failed(failure.clone()));
+        self.note(failure);
+        if given_up {
+            self.end(guid, &mut effects);
+        } else {
+            self.pause(now, guid);
+            self.go_on(&mut effects);
+        }
+        effects
+    }
+
+    /// Time has passed.
+    pub fn wake(&mut self, now: Timestamp) -> Vec<Effect> {
+        while let Some((at, _)) = self.pauses.first()
+            && *at <= now
+            && let Some((_, guid)) = self.pauses.pop_first()
+        {
+            self.line_up(guid);
+        }
+        let mut effects = Vec::new();
+        self.go_on(&mut effects);
+        effects
+    }
+
+    /// When to call [`Callbacks::wake`].
+    pub fn next_wake(&self) -> Timestamp {
+        self.pauses.first().map_or(Timestamp::NEVER, |(at, _)| *at)
+    }
+
+    /// The last failures, the latest first.
+    pub fn failures(&self) -> Vec<CallbackFailure> {
+        let mut failures: Vec<_> = self.failures.values().cloned().collect();
+        failures.sort_by_key(|failure| std::cmp::Reverse(failure.failed_at));
+        failures
+    }
+
+    /// How many there were, and are.
+    pub fn counts(&self) -> Counts {
+        let (delivered, failed, pending) = (self.delivered, self.failed, self.under_way.len());
+        Counts { delivered, failed, pending }
+    }
+
+    /// Puts a task last in the line of its host.
+    fn line_up(&mut self, guid: TaskGuid) {
+        let Some(telling) = self.under_way.get_mut(&guid) else { return };
+        telling.stage = Stage::Waits;
+        let host = self.hosts.entry(telling.host.clone()).or_default();
+        if host.taken < PER_HOST {
+            host.taken += 1;
+            self.line.push_back(guid);
+        } else {
+            host.line.push_back(guid);
+        }
+    }
+
+    /// Gives places to those who are next.
+    fn go_on(&mut self, effects: &mut Vec<Effect>) {
+        while self.at_work < self.settings.at_once.max(1)
+            && let Some(guid) = self.line.pop_front()
+        {
+            self.at_work += 1;
+            let Some(telling) = self.under_way.get_mut(&guid) else { continue };
+            if telling.tries > 0 && telling.newer.is_some() {
+                // There is nothing to tell any more of the one that was to be told of again.
+                self.end(&guid, effects);
+                continue;
+            }
+            telling.tries += 1;
+            if telling.tries == 1 {
+                telling.stage = Stage::Resolves;
+                effects.push(Effect::Ask(guid, Question::Resolving));
+            } else {
+                telling.stage = Stage::Calls;
+                effects.push(Effect::Call(Arc::clone(&telling.task)));
+            }
+        }
+    }
+
+    /// Both places are somebody else's now.
+    fn leave(&mut self, host: &str) {
+        self.at_work -= 1;
+        let Some(of) = self.hosts.get_mut(host) else { return };
+        match of.line.pop_front() {
+            Some(next) => self.line.push_back(next),
+            None => of.taken -= 1,
+        }
+        if of.taken == 0 {
+            self.hosts.remove(host);
+        }
+    }
+
+    /// A pause is no reason to keep others waiting: places are given back.
+    fn pause(&mut self, now: Timestamp, guid: &TaskGuid) {
+        let Some(telling) = self.under_way.get_mut(guid) else { return };
+        telling.stage = Stage::Pauses;
+        let doubled = 2_u32.saturating_pow(telling.tries.saturating_sub(1));
+        let until = now + self.settings.pause.saturating_mul(doubled);
+        let host = telling.host.clone();
+        self.pauses.insert((until, guid.clone()));
+        self.leave(&host);
+    }
+
+    /// Whatever came of it, this one is over; a newer task of the name has its turn.
+    fn end(&mut self, guid: &TaskGuid, effects: &mut Vec<Effect>) {
+        let Some(ended) = self.under_way.remove(guid) else { return };
+        self.leave(&ended.host);
+        if let Some(newer) = ended.newer {
+            effects.extend(self.tell(newer));
+        }
+        self.go_on(effects);
+    }
+
+    fn note(&mut self, failure: CallbackFailure) {
+        self.failed += 1;
+        let guid = failure.task_guid.clone();
+        if self.failures.insert(guid.clone(), failure).is_none() {
+            self.order.push_back(guid);
+        }
+        if self.order.len() > FAILURES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.failures.remove(&oldest);
+        }
+    }
+}
+
+/// The host and port of a URL, for counting.
+fn host_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default()
+}
+
+/// A URL without what may be secret: user, password, query and fragment.
+fn shown(url: &str) -> String {
+    let bare = url.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = bare.split_once("://") else { return short(bare) };
+    let path = rest.find('/').map_or("", |at| &rest[at..]);
+    short(&format!("{scheme}://{}{path}", host_of(bare)))
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(REASON).collect()
+}

@@ -1,0 +1,233 @@
+//! Callbacks, step by step: what is asked and called after each outcome.
+
+use volvox_protocol::id::Domain;
+use volvox_protocol::task::{TaskDefinition, TaskState};
+
+use super::*;
+
+const START: Timestamp = Timestamp::from_secs(1_000);
+
+fn guid(name: &str) -> TaskGuid {
+    TaskGuid::new(name).unwrap()
+}
+
+/// A task that has ended, of this name, made at this second, with this URL.
+fn task(name: &str, made_s: u64, url: &str) -> Arc<Task> {
+    let definition =
+        TaskDefinition { completion_callback_url: url.to_owned(), ..TaskDefinition::default() };
+    Arc::new(Task {
+        task_guid: guid(name),
+        domain: Domain::new("d").unwrap(),
+        definition: Arc::new(definition),
+        state: TaskState::Completed,
+        cell_id: None,
+        created_at: Timestamp::from_secs(made_s),
+        updated_at: Timestamp::from_secs(made_s),
+        first_completed_at: Timestamp::from_secs(made_s),
+        result: String::new(),
+        failed: false,
+        failure_reason: String::new(),
+        rejection_count: 0,
+        rejection_reason: String::new(),
+    })
+}
+
+fn ask(name: &str, question: Question) -> Effect {
+    Effect::Ask(guid(name), question)
+}
+
+/// Brings a task to its first call.
+fn calling(callbacks: &mut Callbacks, task: &Arc<Task>) {
+    let name = task.task_guid.clone();
+    let asked = callbacks.tell(Arc::clone(task));
+    assert_eq!(asked, [Effect::Ask(name.clone(), Question::Resolving)]);
+    assert_eq!(callbacks.answered(&name, Ok(())), [Effect::Call(Arc::clone(task))]);
+}
+
+fn new() -> Callbacks {
+    Callbacks::new(Settings::default())
+}
+
+fn no() -> Result<(), String> {
+    Err("no".to_owned())
+}
+
+#[test]
+fn a_consumer_is_told_and_its_task_deleted() {
+    let mut callbacks = new();
+    let task = task("t", 1, "http://one/");
+    calling(&mut callbacks, &task);
+    let told = callbacks.called(START, START, &guid("t"), Told::Yes);
+    assert_eq!(told, [ask("t", Question::Delete)]);
+    assert_eq!(callbacks.answered(&guid("t"), Ok(())), []);
+    assert_eq!(callbacks.counts(), Counts { delivered: 1, failed: 0, pending: 0 });
+    assert!(callbacks.hosts.is_empty());
+    assert_eq!(callbacks.at_work, 0);
+}
+
+#[test]
+fn one_that_is_not_ours_is_not_called() {
+    let mut callbacks = new();
+    callbacks.tell(task("t", 1, "http://one/"));
+    let effects = callbacks.answered(&guid("t"), no());
+    assert_eq!(effects, [Effect::NotOurs(guid("t"), "no".to_owned())]);
+    assert_eq!(callbacks.counts().pending, 0);
+}
+
+#[test]
+fn one_that_is_being_told_of_is_not_taken_on_twice() {
+    let mut callbacks = new();
+    let task = task("t", 1, "http://one/");
+    calling(&mut callbacks, &task);
+    assert_eq!(callbacks.tell(Arc::clone(&task)), []);
+    callbacks.called(START, START, &guid("t"), Told::Yes);
+    assert_eq!(callbacks.answered(&guid("t"), Ok(())), [], "and not afterwards");
+}
+
+#[test]
+fn pauses_double_and_the_last_try_gives_up() {
+    let mut callbacks = new();
+    let task = task("t", 1, "http://user:secret@one/done?key=secret");
+    calling(&mut callbacks, &task);
+    let mut now = START;
+    for (tries, pause_ms) in [(1, 500), (2, 1_000)] {
+        let effects = callbacks.called(now, now, &guid("t"), Told::by_status(503));
+        let [Effect::Failed(failure)] = &effects[..] else { panic!("{effects:?}") };
+        assert_eq!((failure.attempts, failure.given_up), (tries, false));
+        assert_eq!((&*failure.url, &*failure.reason), ("http://one/done", "status 503"));
+        now = now + Duration::from_millis(pause_ms);
+        assert_eq!(callbacks.next_wake(), now);
+        assert_eq!(callbacks.wake(now - Duration::from_nanos(1)), []);
+        assert_eq!(callbacks.wake(now), [Effect::Call(Arc::clone(&task))]);
+    }
+    let effects = callbacks.called(now, now, &guid("t"), Told::Again("time-out".to_owned()));
+    assert!(matches!(&effects[..], [Effect::Failed(it)] if it.given_up), "{effects:?}");
+    assert_eq!(callbacks.counts(), Counts { delivered: 0, failed: 3, pending: 0 });
+    assert_eq!(callbacks.failures().len(), 1);
+}
+
+#[test]
+fn what_will_not_work_is_given_up_at_once() {
+    let mut callbacks = new();
+    calling(&mut callbacks, &task("t", 1, "http://one/"));
+    let effects = callbacks.called(START, START, &guid("t"), Told::No("no such host".to_owned()));
+    assert!(matches!(&effects[..], [Effect::Failed(it)] if it.given_up), "{effects:?}");
+    assert_eq!(callbacks.counts().pending, 0);
+}
+
+#[test]
+fn every_status_but_two_means_heard() {
+    assert!(matches!(Told::by_status(503), Told::Again(_)));
+    assert!(matches!(Told::by_status(504), Told::Again(_)));
+    for status in [200, 302, 404, 500, 502] {
+        assert_eq!(Told::by_status(status), Told::Yes, "{status}");
+    }
+}
+
+#[test]
+fn a_task_that_convergence_took_back_is_resolved_again_and_deleted() {
+    let mut callbacks = new();
+    calling(&mut callbacks, &task("t", 1, "http://one/"));
+    callbacks.called(START, START, &guid("t"), Told::Yes);
+    assert_eq!(callbacks.answered(&guid("t"), no()), [ask("t", Question::Resolving)]);
+    assert_eq!(callbacks.answered(&guid("t"), no()), [ask("t", Question::Delete)]);
+    let effects = callbacks.answered(&guid("t"), no());
+    assert_eq!(effects, [Effect::NotDeleted(guid("t"), "no".to_owned())]);
+    assert_eq!(callbacks.counts().pending, 0, "convergence asks again");
+}
+
+#[test]
+fn a_newer_task_of_the_name_is_told_of_and_not_deleted_for_the_old_one() {
+    let (old, new_one) = (task("t", 1, "http://one/"), task("t", 2, "http://two/"));
+    let begins = [ask("t", Question::Resolving)];
+    // While the old one is being told of.
+    let mut callbacks = new();
+    calling(&mut callbacks, &old);
+    callbacks.tell(Arc::clone(&new_one));
+    assert_eq!(callbacks.called(START, START, &guid("t"), Told::Yes), begins);
+    assert_eq!(callbacks.answered(&guid("t"), Ok(())), [Effect::Call(Arc::clone(&new_one))]);
+    // While it is being deleted.
+    let mut callbacks = new();
+    calling(&mut callbacks, &old);
+    callbacks.called(START, START, &guid("t"), Told::Yes);
+    callbacks.tell(Arc::clone(&new_one));
+    assert_eq!(callbacks.answered(&guid("t"), no()), begins);
+    // While it is being resolved once more: it is the new one that was.
+    let mut callbacks = new();
+    calling(&mut callbacks, &old);
+    callbacks.called(START, START, &guid("t"), Told::Yes);
+    callbacks.answered(&guid("t"), no());
+    callbacks.tell(Arc::clone(&new_one));
+    assert_eq!(callbacks.answered(&guid("t"), Ok(())), [Effect::Call(Arc::clone(&new_one))]);
+    // While it pauses.
+    let mut callbacks = new();
+    calling(&mut callbacks, &old);
+    callbacks.called(START, START, &guid("t"), Told::by_status(503));
+    callbacks.tell(Arc::clone(&new_one));
+    assert_eq!(callbacks.wake(START + Duration::from_secs(1)), begins);
+    assert_eq!(callbacks.answered(&guid("t"), Ok(())), [Effect::Call(new_one)]);
+    // And an older one is of no interest.
+    callbacks.tell(old);
+    assert_eq!(callbacks.under_way[&guid("t")].newer, None);
+}
+
+#[test]
+fn one_host_has_so_many_calls_and_does_not_hold_up_the_others() {
+    let mut callbacks = new();
+    let names: Vec<String> = (0..20).map(|nth| format!("t{nth:02}")).collect();
+    for name in &names {
+        callbacks.tell(task(name, 1, "http://slow/"));
+    }
+    assert_eq!(callbacks.at_work, PER_HOST);
+    assert_eq!(
+        callbacks.tell(task("other", 1, "http://fast/")),
+        [ask("other", Question::Resolving)]
+    );
+    // Who leaves lets in the one that has waited longest; a pause gives the place back too.
+    callbacks.answered(&guid("t00"), Ok(()));
+    let effects = callbacks.called(START, START, &guid("t00"), Told::by_status(503));
+    assert_eq!(effects[1..], [ask("t16", Question::Resolving)]);
+    let effects = callbacks.answered(&guid("t01"), no());
+    assert_eq!(effects[1..], [ask("t17", Question::Resolving)]);
+    // The one that paused is behind those that wait.
+    assert_eq!(callbacks.wake(START + Duration::from_secs(1)), []);
+    let effects = callbacks.answered(&guid("t02"), no());
+    assert_eq!(effects[1..], [ask("t18", Question::Resolving)]);
+}
+
+#[test]
+fn only_so_many_are_called_at_once() {
+    let mut callbacks = Callbacks::new(Settings { at_once: 2, ..Settings::default() });
+    for nth in 0..4 {
+        callbacks.tell(task(&format!("t{nth}"), 1, &format!("http://h{nth}/")));
+    }
+    assert_eq!(callbacks.at_work, 2);
+    let effects = callbacks.answered(&guid("t1"), no());
+    assert_eq!(effects[1..], [ask("t2", Question::Resolving)]);
+}
+
+#[test]
+fn what_finds_no_place_is_left_to_convergence() {
+    let mut callbacks = new();
+    for nth in 0..QUEUE {
+        callbacks.tell(task(&format!("t{nth}"), 1, "http://one/"));
+    }
+    assert_eq!(callbacks.counts().pending, QUEUE);
+    assert_eq!(callbacks.tell(task("more", 1, "http://two/")), []);
+    assert_eq!(callbacks.counts().pending, QUEUE);
+}
+
+#[test]
+fn so_many_failures_are_remembered() {
+    let mut callbacks = new();
+    for nth in 0..=FAILURES {
+        let name = format!("t{nth}");
+        calling(&mut callbacks, &task(&name, 1, "http://one/"));
+        callbacks.called(START, START + Duration::from_secs(nth as u64), &guid(&name), {
+            Told::No("no".to_owned())
+        });
+    }
+    let failures = callbacks.failures();
+    assert_eq!(failures.len(), FAILURES);
+    assert_eq!(failures[0].task_guid, guid(&format!("t{FAILURES}")), "the latest first");
+}
