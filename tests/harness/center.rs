@@ -169,7 +169,8 @@ impl World {
             // It ends, and is started again.
             Err(error) if self.center.disk.borrow().failed() > failed => {
                 self.count("coordinator did not start");
-                self.tell(|| format!("the coordinator does not start: {error}"));
+                let why = self.center.disk.borrow().nameless(&error);
+                self.tell(|| format!("the coordinator does not start: {why}"));
                 self.center.disk.borrow_mut().orphan(End::Killed);
                 return self.restart_center_later();
             }

@@ -119,8 +119,8 @@ impl Disk {
 
     /// Nothing is going to go wrong.
     pub(super) fn mend(&mut self) {
-        let mut platter = self.platter.borrow_mut();
-        (platter.fuse, platter.read_fuse, platter.bad, platter.full) = (None, None, None, false);
+        self.platter.borrow_mut().mend();
+        self.goes_bad = None;
         self.dies_after = false;
     }
 
@@ -154,6 +154,11 @@ impl Disk {
         self.broken.take()
     }
 
+    /// An error without the disk's name, which is another in each run.
+    pub(super) fn nameless(&self, error: &StoreError) -> String {
+        error.to_string().replace(&self.name, "disk")
+    }
+
     /// Whether nobody knows what the last commit came to. The next coordinator reads it.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.doubt.is_some()
@@ -167,16 +172,12 @@ impl Disk {
     /// Makes it what the first release would have written: its schema, and its form of deployments as
     /// far as it could express them. While no coordinator has it. Gives how many records are older now.
     pub(super) fn age(&mut self) -> Result<u64, String> {
-        let (fuse, read_fuse, bad, full) = {
-            let mut platter = self.platter.borrow_mut();
-            let (fuse, read_fuse) = (platter.fuse.take(), platter.read_fuse.take());
-            (fuse, read_fuse, platter.bad.take(), std::mem::take(&mut platter.full))
-        };
+        // What goes wrong goes wrong for coordinators, not here.
+        let troubled = self.platter.borrow().trouble();
+        self.platter.borrow_mut().mend();
         let aged =
             if self.platter.borrow().size(DATABASE).is_some() { self.rewrite() } else { Ok(0) };
-        let mut platter = self.platter.borrow_mut();
-        (platter.fuse, platter.read_fuse) = (fuse, read_fuse);
-        (platter.bad, platter.full) = (bad, full);
+        self.platter.borrow_mut().trouble_again(troubled);
         aged
     }
 
@@ -411,7 +412,7 @@ impl Disk {
     /// Takes note of what came of something. Gives whether the disk has killed the coordinator in it.
     fn look(&mut self, error: Option<&StoreError>) -> bool {
         if let Some(error) = error {
-            self.platter.borrow_mut().story.push(error.to_string());
+            self.platter.borrow_mut().story.push(self.nameless(error));
         }
         let has_killed = matches!(self.platter.borrow().blown, Some(Blow::Dies | Blow::PowerGoes));
         if has_killed {

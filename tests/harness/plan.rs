@@ -61,7 +61,8 @@ pub enum Kind {
     Evacuation,
     /// A cell's self-test fails for a while.
     SelfTest,
-    /// An agent of an older release does not know some orders.
+    /// Agents and the coordinator are of an older release, do not know some of what they are told, and
+    /// have written older records.
     Skew,
     /// The coordinator's database is lost.
     EmptyBoard,

@@ -41,6 +41,10 @@ use crate::image::fetch::{FetchConfig, Fetcher};
 use crate::image::layers::{LayerHold, LayerStore};
 use crate::image::rootfs::RootfsConfig;
 
+/// How often a shim is asked again that is only slow, each time for as long as it may take to answer:
+/// five minutes at work, one when an agent starts and all wait for it.
+const TIMES: u32 = 15;
+const TIMES_AT_START: u32 = 3;
 /// Containers that are made or taken away at a time.
 const MAKING: usize = 8;
 /// Transfers under way, waiting ones included. Those that move bytes are fewer.
@@ -209,14 +213,13 @@ impl Machine {
         let dead = || Standing::Dead { exited: shared.recorded(guid) };
         let Some(spec) = shared.shims.spec(name) else { return Ok(dead()) };
         lock(&shared.ids).found(spec.first_id);
-        let status = shared.shims.attach(name).and_then(|mut shim| Ok((shim.status()?, shim)));
-        let (status, shim) = match status {
+        let (status, shim) = match shared.shims.ask_again(name, TIMES_AT_START) {
             Ok(found) => found,
             // It is our own trouble, not the container's.
             Err(error @ ShimError::Io { .. }) => return Err(error),
             Err(error) => {
                 warn!(container = %guid, %error, "a container has died while no agent ran");
-                shared.shims.put_down(name)?;
+                shared.put_down(guid);
                 return Ok(dead());
             }
         };
@@ -425,9 +428,7 @@ impl Shared {
         if lock(&self.leaving).contains(guid) {
             return;
         }
-        let again =
-            self.shims.attach(guid.as_str()).and_then(|mut shim| Ok((shim.status()?, shim)));
-        let (running, exited, shim) = match again {
+        let (running, exited, shim) = match self.shims.ask_again(guid.as_str(), TIMES) {
             Ok((status, shim)) => {
                 let exited = status.exited.into_iter().map(|exit| (exit.id, ended(exit)));
                 (status.running, exited.collect(), Some(shim))
@@ -435,9 +436,7 @@ impl Shared {
             Err(error) => {
                 debug!(container = %guid, %error, "a shim was lost");
                 // It may hang. Then nobody would hear of its container any more, and nobody could stop it.
-                if let Err(error) = self.shims.put_down(guid.as_str()) {
-                    error!(container = %guid, %error, "a shim that hangs cannot be ended");
-                }
+                self.put_down(guid);
                 (Vec::new(), self.recorded(guid), None)
             }
         };
@@ -464,6 +463,13 @@ impl Shared {
         };
         if !held {
             self.tell(Input::Gone(guid.clone()));
+        }
+    }
+
+    /// Whoever takes the container away tries it again.
+    fn put_down(&self, guid: &ContainerGuid) {
+        if let Err(error) = self.shims.put_down(guid.as_str()) {
+            error!(container = %guid, %error, "a shim that hangs cannot be ended");
         }
     }
 

@@ -21,8 +21,12 @@ use super::spec::{
 };
 use crate::shim::{exits, sys};
 
-/// How long a shim may take to answer. It does nothing that takes long but destroy.
+/// How long a shim may take to answer. It does little that takes long: destroy, and whatever its disk
+/// makes long.
 pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How often a shim is looked at that does not answer, and how long after each other.
+const LOOKS: usize = 20;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 /// How long a shim that is killed may take to be gone.
 const DEATH_WITHIN: Duration = Duration::from_secs(10);
 
@@ -198,6 +202,43 @@ impl Shims {
         self.folder(id).join(LOGS).join("0.log")
     }
 
+    /// Asks a shim for everything once more, so often while it is only slow: while it computes or waits for
+    /// its disk, or while the trouble is our own. One that stands still is not waited for.
+    pub fn ask_again(&self, id: &str, times: u32) -> Result<(Status, Shim), ShimError> {
+        let mut left = times;
+        loop {
+            let error = match self.attach(id).and_then(|mut shim| Ok((shim.status()?, shim))) {
+                Ok(found) => return Ok(found),
+                Err(error) => error,
+            };
+            left = left.saturating_sub(1);
+            if left == 0 || !self.is_only_slow(id, &error) {
+                return Err(error);
+            }
+            tracing::debug!(container = id, %error, "a shim is slow");
+        }
+    }
+
+    /// Whether a shim that gave this error may answer later. Takes a second.
+    fn is_only_slow(&self, id: &str, error: &ShimError) -> bool {
+        match error {
+            // Ours, not the shim's.
+            ShimError::Io { .. } => {
+                std::thread::sleep(BETWEEN_LOOKS * u32::try_from(LOOKS).unwrap_or(1));
+                true
+            }
+            ShimError::Gone { .. } => {
+                let Ok(holder) = self.attach(id).map(|shim| shim.holder()) else { return false };
+                let Ok(holder) = holder else { return false };
+                (0..LOOKS).any(|_| {
+                    std::thread::sleep(BETWEEN_LOOKS);
+                    is_at_work(holder)
+                })
+            }
+            ShimError::Create { .. } | ShimError::Refused(_) => false,
+        }
+    }
+
     /// Ends a shim that does not answer, if it is still there. Its container dies with it.
     pub fn put_down(&self, id: &str) -> Result<(), ShimError> {
         let mut shim = match self.attach(id) {
@@ -247,6 +288,15 @@ impl Shims {
         Cgroup::new(hierarchy, id).destroy().map_err(doing("clear the cgroup"))?;
         remove_all(&self.folder(id)).map_err(doing(format!("remove the folder of {id}")))
     }
+}
+
+/// Whether a process computes, or waits for a disk. One that is stopped does neither, nor does one that
+/// waits for what never comes.
+fn is_at_work(process: i32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
+    // The name before it may hold anything, a bracket too.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, Some('R' | 'D'))
 }
 
 /// A conversation with one shim, a question at a time.
@@ -472,5 +522,46 @@ impl AsRawFd for Terminal {
     /// To wait for together with the person's own: readable when [`Terminal::next`] has something.
     fn as_raw_fd(&self) -> RawFd {
         self.shim.connection.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+    use std::time::Instant;
+
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
+    use super::is_at_work;
+
+    /// Waits until it is, or is not, at work, with a deadline.
+    fn becomes(child: &Child, at_work: bool) -> bool {
+        let until = Instant::now() + std::time::Duration::from_secs(30);
+        let id = child.id().cast_signed();
+        while Instant::now() < until {
+            if is_at_work(id) == at_work {
+                return true;
+            }
+            std::thread::yield_now();
+        }
+        false
+    }
+
+    #[test]
+    fn who_computes_is_slow_and_who_stands_still_hangs() {
+        let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let mut idle = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = Pid::from_raw(busy.id().cast_signed());
+        let computes = becomes(&busy, true);
+        kill(pid, Signal::SIGSTOP).unwrap();
+        let stands = becomes(&busy, false);
+        let waits = becomes(&idle, false);
+        busy.kill().unwrap();
+        idle.kill().unwrap();
+        busy.wait().unwrap();
+        idle.wait().unwrap();
+        assert!(computes && stands && waits, "{computes} {stands} {waits}");
+        assert!(!is_at_work(pid.as_raw()), "it is gone");
     }
 }

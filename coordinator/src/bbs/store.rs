@@ -406,12 +406,14 @@ impl<F: Files> Store<F> {
             }
             rest = &rest[times..];
         }
-        run(connection, "COMMIT", []).map_err(|error| match error {
-            // Frames may have been written and not synced: the next start could find them.
-            StoreError::Commit { reason } if reason.contains(DISK_ERROR) => {
-                StoreError::Doubtful { reason }
+        let committed = connection.prepare_cached("COMMIT").and_then(|mut it| it.execute([]));
+        committed.map(drop).map_err(|error| match error.sqlite_error_code() {
+            // Before anything was written, or with no room for all of it.
+            Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::ReadOnly) => {
+                commit_error(error)
             }
-            other => other,
+            // The end of it may have been written and not synced: the next start could find it.
+            Some(_) | None => StoreError::Doubtful { reason: commit_reason(error) },
         })
     }
 
@@ -738,19 +740,21 @@ fn migrate(connection: &mut Connection, path: &Path, steps: &[&str]) -> Result<(
     transaction.commit().map_err(failed)
 }
 
-const DISK_ERROR: &str = "; the disk of the data folder reports an error";
-
 fn commit_error(error: rusqlite::Error) -> StoreError {
+    StoreError::Commit { reason: commit_reason(error) }
+}
+
+fn commit_reason(error: rusqlite::Error) -> String {
     let hint = match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => "; free some space on the disk of the data folder",
         Some(ErrorCode::ReadOnly) => "; the data folder is not writable",
-        Some(ErrorCode::SystemIoFailure) => DISK_ERROR,
+        Some(ErrorCode::SystemIoFailure) => "; the disk of the data folder reports an error",
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             "; stop the coordinator and run `volvox-coordinator check`"
         }
         Some(_) | None => "",
     };
-    StoreError::Commit { reason: format!("{error}{hint}") }
+    format!("{error}{hint}")
 }
 
 /// Tells damage from other trouble, and where the newest backup is.

@@ -106,6 +106,8 @@ pub struct Writer<K> {
     converge: Converge,
     next_full_pass: Option<Timestamp>,
     pub(super) trouble: Option<Trouble>,
+    /// When the next try is to open the database again.
+    pub(super) recovers_at: Timestamp,
 }
 
 /// The disk did not take what the writer wanted to do by itself.
@@ -130,7 +132,15 @@ struct Done<T> {
 impl<K: Keeper> Writer<K> {
     /// The writer of a board that was read from this store. The view shows the same records.
     pub fn new(board: Board, store: K, view: View, converge: Converge) -> Self {
-        Writer { board, store, view, converge, next_full_pass: None, trouble: None }
+        Writer {
+            board,
+            store,
+            view,
+            converge,
+            next_full_pass: None,
+            trouble: None,
+            recovers_at: Timestamp::from_secs(0),
+        }
     }
 
     /// The board, to look at.
@@ -174,11 +184,18 @@ impl<K: Keeper> Writer<K> {
         batch: &mut VecDeque<Job<T>>,
         outlet: &mut (impl Outlet + ?Sized),
     ) -> Vec<Answered<T>> {
-        if !self.store.is_usable()
-            && let Err(error) = self.recover(now, outlet)
-        {
-            self.failed(now, &error);
-            return self.refuse_all(now, random, batch, error);
+        if !self.store.is_usable() {
+            // Reading everything back is much work: not for each batch, on a disk that is not well.
+            if self.recovers_at > now {
+                let reason = "the database could not be opened again; it is tried again soon";
+                let error = StoreError::Commit { reason: reason.to_owned() };
+                return self.refuse_all(now, random, batch, error);
+            }
+            if let Err(error) = self.recover(now, outlet) {
+                self.failed(now, &error);
+                self.recovers_at = now + FIRST_PAUSE;
+                return self.refuse_all(now, random, batch, error);
+            }
         }
         let (changes, events, effects) = (Vec::new(), Vec::new(), Vec::new());
         let (traces, answers) = (Vec::new(), Vec::new());
@@ -218,14 +235,16 @@ impl<K: Keeper> Writer<K> {
     ) -> Vec<Answered<T>> {
         let error = Arc::new(error);
         let mut answers = Vec::with_capacity(batch.len());
+        let mut changes = Vec::new();
         for Job { command, who, .. } in batch.drain(..) {
             let is_heard = matches!(command, Command::CellPresence(..) | Command::CellsSettled)
                 && !mutated(Bug::NewsIsRefused);
             if is_heard && let Ok(outcome) = self.board.apply(now, random(), command) {
-                self.board.take_back(now, outcome.changes.into_iter());
+                changes.extend(outcome.changes);
             }
             answers.push((who, Err(CallError::Store(Arc::clone(&error)))));
         }
+        self.board.take_back(now, changes.into_iter());
         answers
     }
 

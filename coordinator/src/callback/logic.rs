@@ -185,25 +185,29 @@ impl Callbacks {
 
     /// Takes on a task, unless it is being told of already, or too many are.
     pub fn tell(&mut self, task: Arc<Task>) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.take_on(task);
+        self.go_on(&mut effects);
+        effects
+    }
+
+    fn take_on(&mut self, task: Arc<Task>) {
         let guid = task.task_guid.clone();
         if let Some(telling) = self.under_way.get_mut(&guid) {
             let known = telling.newer.as_ref().unwrap_or(&telling.task).created_at;
             if task.created_at > known && !mutated(Bug::NamesakeIsForgotten) {
                 telling.newer = Some(task);
             }
-            return Vec::new();
+            return;
         }
         // Convergence asks again for those that found no place.
         if self.under_way.len() >= QUEUE {
-            return Vec::new();
+            return;
         }
         let host = host_of(&task.definition.completion_callback_url).to_owned();
         let telling = Telling { task, newer: None, host, tries: 0, stage: Stage::Waits };
         self.under_way.insert(guid.clone(), telling);
-        let mut effects = Vec::new();
         self.line_up(guid);
-        self.go_on(&mut effects);
-        effects
     }
 
     /// The board has answered what it was asked about a task.
@@ -355,7 +359,7 @@ impl Callbacks {
             let Some(telling) = self.under_way.get_mut(&guid) else { continue };
             if telling.tries > 0 && telling.newer.is_some() {
                 // There is nothing to tell any more of the one that was to be told of again.
-                self.end(&guid, effects);
+                self.over(&guid);
                 continue;
             }
             telling.tries += 1;
@@ -395,12 +399,16 @@ impl Callbacks {
 
     /// Whatever came of it, this one is over; a newer task of the name has its turn.
     fn end(&mut self, guid: &TaskGuid, effects: &mut Vec<Effect>) {
+        self.over(guid);
+        self.go_on(effects);
+    }
+
+    fn over(&mut self, guid: &TaskGuid) {
         let Some(ended) = self.under_way.remove(guid) else { return };
         self.leave(&ended.host);
         if let Some(newer) = ended.newer {
-            effects.extend(self.tell(newer));
+            self.take_on(newer);
         }
-        self.go_on(effects);
     }
 
     fn note(&mut self, failure: CallbackFailure) {

@@ -70,6 +70,8 @@ struct File {
     steps: Vec<Step>,
 }
 
+type Trouble = (Option<(usize, Blow)>, Option<usize>, Option<usize>, usize, bool);
+
 /// A disk.
 #[derive(Debug)]
 pub(in crate::harness) struct Platter {
@@ -82,6 +84,8 @@ pub(in crate::harness) struct Platter {
     pub(in crate::harness) bad: Option<usize>,
     /// The reads after which one fails.
     pub(in crate::harness) read_fuse: Option<usize>,
+    /// So many reads fail, one after the other.
+    unreadable: usize,
     /// Which process has it. Those before are dead.
     life: u32,
     /// What the fuse did to the process that has it now, if it did something.
@@ -101,12 +105,29 @@ impl Platter {
             fuse: None,
             bad: None,
             read_fuse: None,
+            unreadable: 0,
             life: 0,
             blown: None,
             failed: 0,
             story: Vec::new(),
             random: SplitMix(seed),
         }
+    }
+
+    /// Nothing is going to go wrong.
+    pub(super) fn mend(&mut self) {
+        (self.fuse, self.bad, self.read_fuse) = (None, None, None);
+        (self.unreadable, self.full) = (0, false);
+    }
+
+    /// What is going to go wrong.
+    pub(super) fn trouble(&self) -> Trouble {
+        (self.fuse, self.bad, self.read_fuse, self.unreadable, self.full)
+    }
+
+    /// It is going to go wrong again.
+    pub(super) fn trouble_again(&mut self, trouble: Trouble) {
+        (self.fuse, self.bad, self.read_fuse, self.unreadable, self.full) = trouble;
     }
 
     /// The process that has it is dead, and can do nothing any more.
@@ -168,13 +189,13 @@ impl Platter {
         data: &mut [u8],
     ) -> Result<usize, Fault> {
         self.is_alive(life)?;
-        if let Some(left) = self.read_fuse {
-            self.read_fuse = left.checked_sub(1);
-            if left == 0 {
-                self.failed += 1;
-                self.story.push(format!("a read of {name} at {at} fails"));
-                return Err(Fault::Broken);
-            }
+        let left = self.read_fuse;
+        self.read_fuse = left.and_then(|left| left.checked_sub(1));
+        if left == Some(0) || self.unreadable > 0 {
+            self.unreadable = self.unreadable.saturating_sub(1);
+            self.failed += 1;
+            self.story.push(format!("a read of {name} at {at} fails"));
+            return Err(Fault::Broken);
         }
         let shown = &self.files.get(name).ok_or(Fault::Missing)?.shown;
         let found = shown.get(at..).unwrap_or_default();
@@ -286,7 +307,8 @@ impl Platter {
     /// A disk that has failed once fails again, or is taken away: what follows a failure must hold too.
     fn goes_on(&mut self) {
         match self.random.below(6) {
-            0 => self.read_fuse = Some(self.random.below(16)),
+            0 if self.random.once_in(2) => self.read_fuse = Some(self.random.below(16)),
+            0 => self.unreadable = self.random.below(40),
             1 => self.fuse = Some((self.random.below(8), Blow::Dies)),
             2 => self.fuse = Some((self.random.below(8), Blow::PowerGoes)),
             3 => self.fuse = Some((self.random.below(8), Blow::Fails)),

@@ -45,9 +45,18 @@ pub(super) fn unmount(name: &str) {
 struct Shared {
     levels: RefCell<BTreeMap<usize, c_int>>,
     next: RefCell<usize>,
-    // Boxes: SQLite keeps the addresses.
-    regions: RefCell<Vec<Box<[u8; REGION]>>>,
+    // SQLite keeps the addresses, and nobody else reads or writes there.
+    regions: RefCell<Vec<*mut [u8; REGION]>>,
     slots: RefCell<[Slot; SLOTS]>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        for region in self.regions.take() {
+            // SAFETY: `shm_map` has made it by a box, and no file is open that has its address.
+            drop(unsafe { Box::from_raw(region) });
+        }
+    }
 }
 
 #[derive(Default)]
@@ -290,9 +299,9 @@ extern "C" fn shm_map(
     let mut regions = handle.shared.regions.borrow_mut();
     let nth = usize_of(nth.into());
     while extend != 0 && regions.len() <= nth {
-        regions.push(Box::new([0; REGION]));
+        regions.push(Box::into_raw(Box::new([0; REGION])));
     }
-    let region = regions.get_mut(nth).map_or(ptr::null_mut(), |it| it.as_mut_ptr().cast());
+    let region = regions.get(nth).map_or(ptr::null_mut(), |it| it.cast());
     // SAFETY: a place for one pointer. What it points to stays while a handle is open.
     unsafe { *place = region };
     ffi::SQLITE_OK

@@ -203,22 +203,30 @@ impl Watch {
     /// Asks those who have said nothing for long. Those who do not answer are lost.
     fn look(&self, now: Instant) -> Vec<Heard> {
         let Silence { answer_within, quiet_for } = self.0.silence;
-        let mut state = self.lock();
         let long_since = |at: Instant, span: Duration| now.saturating_duration_since(at) >= span;
+        let is_silent =
+            |talk: &Talk| talk.waits_since.is_some_and(|at| long_since(at, answer_within));
         let mut silent = Vec::new();
-        for (token, talk) in &mut state.talks {
-            if talk.waits_since.is_some_and(|at| long_since(at, answer_within)) {
-                silent.push(talk.guid.clone());
+        for (token, talk) in &mut self.lock().talks {
+            if is_silent(talk) {
+                silent.push(*token);
             } else if talk.asked.is_empty() && long_since(talk.heard_at, quiet_for) {
                 talk.ask(Asked::Other, &Request::Status);
                 self.renew(*token, talk);
             }
         }
-        let lost = silent.into_iter().filter_map(|guid| {
-            warn!(container = %guid, "a shim does not answer");
-            self.drop_talk(&mut state, &guid)
-        });
-        lost.map(Talk::lost).collect()
+        let mut heard = Vec::new();
+        for token in silent {
+            // It may have answered, and we were slow to listen.
+            heard.extend(self.take(token));
+            let mut state = self.lock();
+            if let Some(talk) = state.talks.get(&token).filter(|talk| is_silent(talk)) {
+                let guid = talk.guid.clone();
+                warn!(container = %guid, "a shim does not answer");
+                heard.extend(self.drop_talk(&mut state, &guid).map(Talk::lost));
+            }
+        }
+        heard
     }
 
     fn forget_all(&self) {

@@ -136,6 +136,9 @@ fn what_the_mesh_says_while_the_database_cannot_be_opened_is_kept() {
     assert!(matches!(lost, Err(CallError::Store(_))), "{lost:?}");
     assert!(call(&mut writer, desire("refused")).is_err());
     std::fs::rename(&away, &database).unwrap();
+    let soon = call(&mut writer, desire("after")).unwrap_err().to_string();
+    assert!(soon.contains("tried again soon"), "{soon}");
+    writer.writer.recovers_at = Timestamp::default();
     call(&mut writer, desire("after")).unwrap();
     assert_eq!(writer.writer.board.presence(&cell), Some(CellPresence::Present));
     assert_eq!(writer.writer.view.snapshot().process_count(), 2);
@@ -153,10 +156,12 @@ fn a_database_that_was_opened_again_is_of_no_use_before_it_was_read_back() {
     };
     rename("tasks", "elsewhere");
     for _ in 0..2 {
+        writer.writer.recovers_at = Timestamp::default();
         assert!(call(&mut writer, desire("refused")).is_err());
         assert!(!writer.writer.store.is_usable());
     }
     rename("elsewhere", "tasks");
+    writer.writer.recovers_at = Timestamp::default();
     call(&mut writer, desire("after")).unwrap();
     assert_eq!(writer.writer.view.snapshot().process_count(), 2);
 }
