@@ -157,6 +157,9 @@ begin_service() { # PART
     if [ "$1" = coordinator ] && [ -n "$is_new" ]; then
         systemctl enable --now volvox-coordinator-backup.timer || not_started coordinator-backup
     fi
+    if [ "$1" = coordinator ] && ! systemctl --quiet is-enabled volvox-coordinator-backup.timer 2>/dev/null; then
+        say "the daily backup is off. To switch it on: systemctl enable --now volvox-coordinator-backup.timer"
+    fi
 }
 
 # The other parts are installed all the same.
@@ -201,7 +204,11 @@ remove_part() { # PART
     if [ "$1" = cli ]; then name=volvox; fi
     if [ -z "$given" ] && [ "$1" != cli ]; then prefix=$(prefix_of "$1"); fi
     if [ "$1" != cli ] && has_systemd && [ -e "$units/$name.service" ]; then
-        if [ -e "$units/$name-backup.timer" ]; then systemctl disable --now "$name-backup.timer" || true; fi
+        if [ -e "$units/$name-backup.timer" ]; then
+            systemctl disable --now "$name-backup.timer" || true
+            # A backup at work would write to what is taken away.
+            systemctl stop "$name-backup.service" || true
+        fi
         systemctl disable --now "$name" || true
     fi
     if [ "$1" = agent ] && [ -z "$root" ] && [ -f "$prefix/bin/volvox-agent" ] &&

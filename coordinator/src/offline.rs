@@ -1,9 +1,9 @@
 //! What can be done with a database while no coordinator serves it: check, backup, restore, dump.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::bbs::store::inspect::Inspection;
 use crate::bbs::store::{BACKUPS, DATABASE, backup as store};
@@ -61,13 +61,21 @@ pub(crate) fn check(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 /// Makes a backup. With `keep` the older ones of those that have no name of their own go, but only after
-/// the new one is there: a full disk costs no backup.
+/// the new one is there and sound: neither a full disk nor a damaged database costs a backup.
 pub(crate) fn backup(
     folder: &Path,
     to: Option<PathBuf>,
     keep: Option<u32>,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
+    if keep.is_some() && is_before_the_first_start(folder)? {
+        let line = format!("no database yet in {}: nothing to back up", folder.display());
+        if json {
+            say(&serde_json::json!({"backup": null, "bytes": 0, "deleted": []}).to_string());
+        }
+        note(&line);
+        return Ok(ExitCode::SUCCESS);
+    }
     let database = existing(folder)?;
     let to = match to {
         Some(to) => to,
@@ -83,9 +91,13 @@ pub(crate) fn backup(
         store::backup(&database, &to)?;
     }
     let bytes = std::fs::metadata(&to).context("look at the backup")?.len();
+    let is_bad = match keep {
+        Some(_) => !Inspection::of(&to).is_ok_and(|found| found.is_sound()),
+        None => false,
+    };
     let deleted = match keep {
-        Some(keep) => thin(&folder.join(BACKUPS), keep)?,
-        None => Vec::new(),
+        Some(keep) if !is_bad => thin(&folder.join(BACKUPS), &to, keep)?,
+        Some(_) | None => Vec::new(),
     };
     if json {
         let shown = serde_json::json!({"backup": to, "bytes": bytes, "deleted": deleted});
@@ -96,17 +108,28 @@ pub(crate) fn backup(
             say(&format!("deleted {}", old.display()));
         }
     }
+    if is_bad {
+        let check = format!("volvox-coordinator check --data-dir {}", folder.display());
+        note(&format!("the copy is NOT sound, so no older backup was deleted: {check}"));
+        return Ok(ExitCode::from(1));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Deletes all but the newest backups that were named by us; the name has the time.
-fn thin(backups: &Path, keep: u32) -> anyhow::Result<Vec<PathBuf>> {
+/// Deletes all but the newest backups that were named by us; the name has the time. The new one stays, and
+/// is one of those kept, whatever its name says: the clock may have been ahead once. What backups that were
+/// cut short left goes too.
+fn thin(backups: &Path, new: &Path, keep: u32) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(backups).context("list the backups")?;
-    let ours = entries.flatten().map(|entry| entry.path());
-    let mut ours: Vec<(u64, PathBuf)> = ours.filter_map(|it| Some((made_at(&it)?, it))).collect();
+    let others: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|it| it != new).collect();
+    let mut ours: Vec<(u64, &PathBuf)> =
+        others.iter().filter_map(|it| Some((made_at(it)?, it))).collect();
     ours.sort();
-    let too_many = ours.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
-    let old: Vec<PathBuf> = ours.drain(..too_many).map(|it| it.1).collect();
+    let keep = usize::try_from(keep).unwrap_or(usize::MAX);
+    let too_many = ours.len().saturating_sub(keep.saturating_sub(1));
+    let mut old: Vec<PathBuf> = ours.drain(..too_many).map(|it| it.1.clone()).collect();
+    old.extend(others.iter().filter(|it| is_left_over(it)).cloned());
     for path in &old {
         std::fs::remove_file(path).with_context(|| format!("delete {}", path.display()))?;
     }
@@ -116,6 +139,16 @@ fn thin(backups: &Path, keep: u32) -> anyhow::Result<Vec<PathBuf>> {
 /// When a backup was made, in seconds, if its name is one that we give.
 fn made_at(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix("board-")?.strip_suffix(".db")?.parse().ok()
+}
+
+/// Whether a file is what a backup left that was cut short: one that is written to is younger than a day.
+fn is_left_over(path: &Path) -> bool {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let Some(name) = path.file_name().and_then(|it| it.to_str()) else { return false };
+    let is_ours = name.ends_with(".partial")
+        && (name.starts_with("leaving.") || name.starts_with("board-") && name.contains(".db."));
+    let changed = || path.symlink_metadata().and_then(|it| it.modified()).ok();
+    is_ours && changed().and_then(|it| it.elapsed().ok()).is_some_and(|age| age > DAY)
 }
 
 /// A backup to where perhaps only root may write: the owner makes it in the data folder, and root takes
@@ -163,6 +196,7 @@ pub(crate) fn restore(
     from: Option<PathBuf>,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
+    find(folder)?;
     let from = match from.or_else(|| store::newest_backup(folder)) {
         Some(from) => from,
         None => bail!(
@@ -209,9 +243,31 @@ pub(crate) fn dump(folder: &Path) -> anyhow::Result<ExitCode> {
 }
 
 fn existing(folder: &Path) -> anyhow::Result<PathBuf> {
-    let database = folder.join(DATABASE);
-    if !database.is_file() {
-        bail!("there is no database {}: is --data-dir right?", database.display());
+    match find(folder)? {
+        Some(database) => Ok(database),
+        None => {
+            let database = folder.join(DATABASE);
+            bail!("there is no database {}: is --data-dir right?", database.display());
+        }
     }
-    Ok(database)
+}
+
+/// The database, if there is one. Not to be allowed to look is not the same as to find none.
+fn find(folder: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let database = folder.join(DATABASE);
+    match std::fs::metadata(&database) {
+        Ok(found) => Ok(found.is_file().then_some(database)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            bail!("look at {}: permission denied: run it as root", database.display())
+        }
+        Err(error) => Err(error).with_context(|| format!("look at {}", database.display())),
+    }
+}
+
+/// Whether no coordinator has begun in this folder yet. A database that is missing although there are
+/// traces of it is lost, and so is one whose folder is missing.
+fn is_before_the_first_start(folder: &Path) -> anyhow::Result<bool> {
+    let is_there = find(folder)?.is_some() || folder.join(DATABASE).symlink_metadata().is_ok();
+    Ok(!is_there && folder.is_dir() && !store::has_traces(folder))
 }

@@ -58,6 +58,14 @@ fn check_backup_and_restore_tell_what_they_did() {
     assert_eq!(board(folder.path()).view().snapshot().domains().count(), 1);
 }
 
+/// The names of the files in a folder, in order.
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap().flatten();
+    let mut names: Vec<String> = entries.map(|it| it.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
 #[test]
 fn older_backups_go_only_when_asked_and_only_those_named_by_us() {
     let folder = tempfile::tempdir().unwrap();
@@ -67,17 +75,12 @@ fn older_backups_go_only_when_asked_and_only_those_named_by_us() {
     std::fs::create_dir(&backups).unwrap();
     // The order is that of the numbers, not of the letters.
     let old = ["board-9.db", "board-100.db", "board-1000.db"];
+    // One backup may be under way: its file is young.
     let others = ["before-schema-3.db", "board-monday.db", "board-7.db.1-0.partial", "board-8"];
     for name in old.iter().chain(&others) {
         std::fs::write(backups.join(name), "").unwrap();
     }
-    let names = || {
-        let entries = std::fs::read_dir(&backups).unwrap().flatten();
-        let mut names: Vec<String> =
-            entries.map(|it| it.file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    };
+    let names = || names_in(&backups);
     let named = |new: &str, old: &[&str]| {
         let all = [&[new][..], old, &others].concat();
         let mut all: Vec<String> = all.into_iter().map(str::to_owned).collect();
@@ -100,6 +103,122 @@ fn older_backups_go_only_when_asked_and_only_those_named_by_us() {
         let (code, _, err) = run(&[&["backup", "--data-dir", data_dir], words].concat());
         assert_eq!(code, 2, "{words:?}: {err}");
     }
+}
+
+#[test]
+fn the_new_backup_stays_though_others_are_from_the_future() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path().to_str().unwrap();
+    let _bbs = board(folder.path());
+    let backups = folder.path().join("backups");
+    std::fs::create_dir(&backups).unwrap();
+    for name in ["board-99999999999.db", "board-99999999998.db", "board-1.db"] {
+        std::fs::write(backups.join(name), "").unwrap();
+    }
+    let keep = |number: &str| {
+        let (code, out, err) = run(&["backup", "--data-dir", data_dir, "--keep", number, "--json"]);
+        assert_eq!(code, 0, "{err}");
+        let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let new = Path::new(json["backup"].as_str().unwrap()).to_owned();
+        new.file_name().unwrap().to_str().unwrap().to_owned()
+    };
+    let new = keep("2");
+    assert_eq!(names_in(&backups), [new.clone(), "board-99999999999.db".to_owned()]);
+    std::fs::remove_file(backups.join(new)).unwrap();
+    let new = keep("1");
+    assert_eq!(names_in(&backups), [new]);
+}
+
+#[test]
+fn what_backups_left_that_were_cut_short_goes_after_a_day() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path().to_str().unwrap();
+    let _bbs = board(folder.path());
+    let backups = folder.path().join("backups");
+    std::fs::create_dir(&backups).unwrap();
+    let left = ["board-7.db.1-0.partial", "leaving.1-0.partial", "leaving.1-0.partial.1-1.partial"];
+    let young = ["board-7.db.2-0.partial", "leaving.2-0.partial"];
+    let theirs = ["mine.partial", "board.partial"];
+    let long_ago = std::time::SystemTime::now() - Duration::from_hours(25);
+    for name in left.iter().chain(&young).chain(&theirs) {
+        let file = std::fs::File::create(backups.join(name)).unwrap();
+        if !young.contains(name) {
+            file.set_modified(long_ago).unwrap();
+        }
+    }
+    let (code, _, err) = run(&["backup", "--data-dir", data_dir, "--keep", "1"]);
+    assert_eq!(code, 0, "{err}");
+    let mut names = names_in(&backups);
+    names.retain(|it| it.ends_with(".partial"));
+    assert_eq!(names, [young[0], theirs[1], young[1], theirs[0]]);
+}
+
+#[test]
+fn a_bad_backup_costs_no_good_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path().to_str().unwrap();
+    drop(board(folder.path()));
+    let backups = folder.path().join("backups");
+    std::fs::create_dir(&backups).unwrap();
+    std::fs::write(backups.join("board-1.db"), "").unwrap();
+    let database = rusqlite::Connection::open(folder.path().join("board.db")).unwrap();
+    let record = "SELECT record FROM domains";
+    let mut record: Vec<u8> = database.query_row(record, [], |row| row.get(0)).unwrap();
+    *record.last_mut().unwrap() ^= 1;
+    database.execute("UPDATE domains SET record = ?1", [record]).unwrap();
+    drop(database);
+    let (code, out, err) = run(&["backup", "--data-dir", data_dir, "--keep", "1"]);
+    assert_eq!(code, 1, "{out}{err}");
+    assert!(err.contains("NOT sound") && err.contains("no older backup was deleted"), "{err}");
+    let names = names_in(&backups);
+    assert!(names.len() == 2 && names[0] == "board-1.db", "{names:?}");
+}
+
+#[test]
+fn the_daily_backup_does_not_fail_before_there_is_a_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path().to_str().unwrap();
+    let daily = || run(&["backup", "--data-dir", data_dir, "--keep", "7"]);
+    let (code, out, err) = daily();
+    assert_eq!((code, out.as_str()), (0, ""), "{err}");
+    assert!(err.contains("no database yet"), "{err}");
+    assert_eq!(names_in(folder.path()), [""; 0]);
+    assert_eq!(run(&["backup", "--data-dir", data_dir]).0, 2, "somebody asked for it");
+    // What is lost is not the same as what never was.
+    std::fs::write(folder.path().join("board.db-wal"), "").unwrap();
+    assert_eq!(daily().0, 2);
+    std::fs::remove_file(folder.path().join("board.db-wal")).unwrap();
+    std::fs::create_dir(folder.path().join("board.db")).unwrap();
+    assert_eq!(daily().0, 2);
+    let nowhere = folder.path().join("nowhere");
+    assert_eq!(run(&["backup", "--data-dir", nowhere.to_str().unwrap(), "--keep", "7"]).0, 2);
+}
+
+#[test]
+fn a_folder_that_may_not_be_looked_into_is_not_taken_for_an_empty_one() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt as _;
+    const STRANGER: u32 = 64_124;
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path().to_str().unwrap();
+    drop(board(folder.path()));
+    let mode = |mode| {
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();
+    };
+    mode(0o000);
+    for words in [&["check"][..], &["dump"], &["backup"], &["backup", "--keep", "7"], &["restore"]]
+    {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_volvox-coordinator"));
+        command.args(words).args(["--data-dir", data_dir]);
+        if nix::unistd::geteuid().is_root() {
+            command.uid(STRANGER).gid(STRANGER);
+        }
+        let output = command.output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {err}");
+        assert!(err.contains("permission denied: run it as root"), "{words:?}: {err}");
+    }
+    mode(0o700);
 }
 
 #[test]

@@ -134,16 +134,74 @@ fn the_machine_runs_every_block_that_is_left_to_it_and_no_other() {
     }
     let script = root().join("packaging/vm/guest-install");
     let script = std::fs::read_to_string(script).unwrap();
-    let mut called = BTreeSet::new();
-    for line in script.lines() {
-        // A call begins its line.
-        let mut words = line.split_whitespace();
-        if words.next().is_some_and(|it| ["page", "page_line", "page_until"].contains(&it)) {
-            called.extend(words.next().map(str::to_owned));
-        }
-    }
+    let called: BTreeSet<String> = calls(&script).map(|it| it.1.to_owned()).collect();
     assert_eq!(called, named);
     assert!(named.len() > 15, "{named:?}");
+    let blocks: Vec<(String, usize)> = pages()
+        .iter()
+        .flat_map(|page| &page.blocks)
+        .filter_map(|it| Some((it.marked("vm")?.to_owned(), it.text.lines().count())))
+        .collect();
+    assert_eq!(left_out(&script, &blocks), [""; 0]);
+}
+
+/// The calls of a script: how, the block's name, and the word after it. A call begins its line.
+fn calls(script: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    script.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let how = words.next().filter(|it| ["page", "page_line", "page_until"].contains(it))?;
+        Some((how, words.next()?, words.next().unwrap_or_default()))
+    })
+}
+
+/// Lines of blocks that are run line by line which no call names, and calls of lines that are not there.
+/// Where the number is a variable, the loop before it has the numbers.
+fn left_out(script: &str, blocks: &[(String, usize)]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (name, count) in blocks {
+        let is_whole = calls(script).any(|it| it.0 != "page_line" && it.1 == name);
+        let mut run = BTreeSet::new();
+        let mut numbers = BTreeSet::new();
+        for line in script.lines() {
+            if let Some((_, list)) = line.split_once("for nth in ") {
+                let list = list.split([';', ' ']).map_while(|it| it.parse::<usize>().ok());
+                numbers = list.collect();
+            }
+            for (how, called, number) in calls(line) {
+                if how == "page_line" && called == name {
+                    match number.parse() {
+                        Ok(number) => _ = run.insert(number),
+                        Err(_) => run.extend(&numbers),
+                    }
+                }
+            }
+        }
+        let all: BTreeSet<usize> = (1..=*count).collect();
+        if run.difference(&all).next().is_some() || !is_whole && run != all {
+            faults.push(format!("vm={name}: {count} lines, and lines {run:?} are run"));
+        }
+    }
+    faults
+}
+
+#[test]
+fn a_line_that_nobody_runs_is_found() {
+    let blocks = [("a".to_owned(), 2)];
+    for (script, is_bad) in [
+        ("page a", 0),
+        ("page_until a word", 0),
+        ("page_line a 1", 1),
+        ("page_line a 1\n    page_line a 2 folder", 0),
+        ("page_line a 1\npage_line a 2\npage_line a 3", 1),
+        ("page a\npage_line a 3", 1),
+        ("for nth in 1 2; do\n    page_line a $nth\ndone", 0),
+        ("for nth in 1; do\n    page_line a $nth\ndone", 1),
+        ("for nth in 1 2 3; do\n    page_line a $nth\ndone", 1),
+        ("page_line a $nth", 1),
+        ("page_line b 1", 1),
+    ] {
+        assert_eq!(left_out(script, &blocks).len(), is_bad, "{script}");
+    }
 }
 
 #[test]

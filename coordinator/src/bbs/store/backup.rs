@@ -162,6 +162,11 @@ pub(super) fn way_out(path: &Path) -> String {
     }
 }
 
+/// Whether there has been a database in this folder: its log, or a backup.
+pub fn has_traces(folder: &Path) -> bool {
+    folder.join(format!("{DATABASE}-wal")).exists() || newest_backup(folder).is_some()
+}
+
 /// The newest finished backup in the data folder.
 pub fn newest_backup(folder: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(folder.join(BACKUPS)).ok()?;

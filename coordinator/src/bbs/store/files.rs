@@ -99,8 +99,7 @@ impl Files for Machine {
     }
 
     fn has_traces(&self) -> bool {
-        let log = self.folder.join(format!("{DATABASE}-wal")).exists();
-        log || backup::newest_backup(&self.folder).is_some()
+        backup::has_traces(&self.folder)
     }
 
     fn fresh(&self) -> PathBuf {
