@@ -404,7 +404,7 @@ extern "C" fn randomness(_: *mut ffi::sqlite3_vfs, count: c_int, out: *mut c_cha
     count
 }
 
-extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, micros: c_int) -> c_int {
+extern "C" fn wait(_: *mut ffi::sqlite3_vfs, micros: c_int) -> c_int {
     micros
 }
 
@@ -457,7 +457,7 @@ fn register() {
         xDlSym: None,
         xDlClose: None,
         xRandomness: Some(randomness),
-        xSleep: Some(sleep),
+        xSleep: Some(wait),
         xCurrentTime: Some(current_time),
         xGetLastError: None,
         xCurrentTimeInt64: None,
