@@ -117,15 +117,16 @@ pub(crate) fn backup(
 }
 
 /// Deletes all but the newest backups that were named by us; the name has the time. The new one stays, and
-/// is one of those kept, whatever its name says: the clock may have been ahead once. What backups that were
-/// cut short left goes too.
+/// is one of those kept. One with a name from the future goes first: the clock was ahead once, and how old
+/// it is nobody knows. What backups that were cut short left goes too.
 fn thin(backups: &Path, new: &Path, keep: u32) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(backups).context("list the backups")?;
     let others: Vec<PathBuf> =
         entries.flatten().map(|entry| entry.path()).filter(|it| it != new).collect();
     let mut ours: Vec<(u64, &PathBuf)> =
         others.iter().filter_map(|it| Some((made_at(it)?, it))).collect();
-    ours.sort();
+    let now = made_at(new).unwrap_or(u64::MAX);
+    ours.sort_by_key(|(made, _)| (*made <= now, *made));
     let keep = usize::try_from(keep).unwrap_or(usize::MAX);
     let too_many = ours.len().saturating_sub(keep.saturating_sub(1));
     let mut old: Vec<PathBuf> = ours.drain(..too_many).map(|it| it.1.clone()).collect();

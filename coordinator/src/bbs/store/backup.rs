@@ -167,13 +167,18 @@ pub fn has_traces(folder: &Path) -> bool {
     folder.join(format!("{DATABASE}-wal")).exists() || newest_backup(folder).is_some()
 }
 
-/// The newest finished backup in the data folder.
+/// The newest finished backup in the data folder. One from the future is so only if there is no other:
+/// the clock was ahead once, and how old it is nobody knows.
 pub fn newest_backup(folder: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(folder.join(BACKUPS)).ok()?;
     let backups = entries
         .flatten()
         .filter(|entry| entry.path().extension().is_some_and(|extension| extension == "db"));
-    let newest = backups.max_by_key(|entry| entry.metadata().and_then(|it| it.modified()).ok());
+    let now = SystemTime::now();
+    let newest = backups.max_by_key(|entry| {
+        let made = entry.metadata().and_then(|it| it.modified()).ok();
+        (made.is_some_and(|made| made <= now), made)
+    });
     newest.map(|entry| entry.path())
 }
 

@@ -10,7 +10,7 @@ use volvox_protocol::id::{CellId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use volvox_protocol::request::CellRequest;
 use volvox_protocol::validate::Valid;
 
-use super::backup::{backup, restore};
+use super::backup::{backup, newest_backup, restore};
 use super::inspect::Inspection;
 use super::*;
 use crate::bbs::command::Command;
@@ -263,6 +263,22 @@ fn a_damaged_file_gives_a_clear_error_names_the_backup_and_is_not_touched() {
         assert_eq!(std::fs::read(kept).unwrap(), bytes, "{name}: the damaged file is kept");
         assert_eq!(desk.open().2.records, 8, "{name}");
     }
+}
+
+#[test]
+fn a_backup_from_the_future_is_not_the_newest() {
+    let folder = tempfile::tempdir().unwrap();
+    let backups = folder.path().join(BACKUPS);
+    std::fs::create_dir(&backups).unwrap();
+    let (now, hour) = (std::time::SystemTime::now(), Duration::from_hours(1));
+    let times = [("old.db", now - 2 * hour), ("new.db", now - hour), ("ahead.db", now + hour)];
+    for (name, made) in times {
+        std::fs::File::create(backups.join(name)).unwrap().set_modified(made).unwrap();
+    }
+    assert_eq!(newest_backup(folder.path()), Some(backups.join("new.db")));
+    std::fs::remove_file(backups.join("new.db")).unwrap();
+    std::fs::remove_file(backups.join("old.db")).unwrap();
+    assert_eq!(newest_backup(folder.path()), Some(backups.join("ahead.db")), "there is no other");
 }
 
 #[test]
