@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use tracing::{debug, info, warn};
+use tokio::task::JoinError;
+use tracing::{debug, error, info, warn};
 use volvox_mesh::identity::Holder;
 use volvox_mesh::request::{Refusal, Router};
 use volvox_protocol::exchange::{
@@ -48,7 +49,7 @@ impl Visitors {
     }
 }
 
-/// A question being answered. Counts until it is dropped, also when its asker gives up.
+/// A question being answered. Counts until it is dropped.
 struct Serving<'a>(&'a Desk, Visit);
 
 impl Drop for Serving<'_> {
@@ -58,6 +59,11 @@ impl Drop for Serving<'_> {
         let next = visitors.desk.leave(self.1);
         visitors.call(next);
     }
+}
+
+fn failed(error: &JoinError) -> Refusal {
+    error!(%error, "a report was not answered");
+    Refusal::Failed("see the coordinator's log".to_owned())
 }
 
 impl Desk {
@@ -77,7 +83,9 @@ impl Desk {
         Router::new()
             .on::<CellReport, _, _>(move |from, report, _| {
                 let desk = Arc::clone(&one);
-                async move { desk.report(&from, report).await }
+                // Not the asker's to end: what is with the board takes its room until it is answered.
+                let answered = tokio::spawn(async move { desk.report(&from, report).await });
+                async move { answered.await.unwrap_or_else(|error| Err(failed(&error))) }
             })
             .on::<FetchDefinitions, _, _>(move |from, asked, _| {
                 std::future::ready(two.fetch(&from, asked))
