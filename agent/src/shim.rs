@@ -22,6 +22,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crate::runtime::shim::Wants;
 pub(crate) use disk::written_bytes as disk_bytes;
@@ -29,18 +30,27 @@ pub use serve::run;
 pub(crate) use sys::{hold_of, mount, signal, unmount};
 pub(crate) use tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
 
-/// The program: `volvox-shim FOLDER`, started by an agent that has put a spec into the folder.
+/// How long a container may take to be there, if nobody says.
+const MADE_WITHIN: Duration = Duration::from_secs(300);
+
+/// The program: `volvox-shim FOLDER [SECONDS]`, started by an agent that has put a spec into the folder.
+/// After so many seconds a container that is not there yet is given up.
 pub fn main() -> ExitCode {
     // Whatever the agent had open and let us inherit would be a way out of the container.
     sys::close_from(3);
     // The kernel named the process after the descriptor that it was run from.
     let _ = sys::set_name(c"volvox-shim");
     let mut arguments = std::env::args_os().skip(1);
-    let (Some(folder), None) = (arguments.next(), arguments.next()) else {
-        complain("usage: volvox-shim FOLDER (it is started by volvox-agent, not by hand)");
+    let (folder, seconds, rest) = (arguments.next(), arguments.next(), arguments.next());
+    let patience = match seconds {
+        Some(seconds) => seconds.to_str().and_then(|it| it.parse().ok()).map(Duration::from_secs),
+        None => Some(MADE_WITHIN),
+    };
+    let (Some(folder), Some(patience), None) = (folder, patience, rest) else {
+        complain("usage: volvox-shim FOLDER [SECONDS] (volvox-agent starts it, nobody by hand)");
         return ExitCode::from(2);
     };
-    match run(Path::new(&folder)) {
+    match run(Path::new(&folder), patience) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&format!("volvox-shim: {error}"));
@@ -65,11 +75,11 @@ fn pipe() -> io::Result<(File, File)> {
 pub(crate) fn wait_ready(
     fd: std::os::fd::RawFd,
     wants: Wants,
-    patience: std::time::Duration,
+    patience: Duration,
 ) -> io::Result<()> {
     let events = match wants {
         Wants::Read => libc::POLLIN,
         Wants::Both => libc::POLLIN | libc::POLLOUT,
     };
-    sys::poll(&[(fd, events)], Some(patience.max(std::time::Duration::from_millis(1)))).map(drop)
+    sys::poll(&[(fd, events)], Some(patience.max(Duration::from_millis(1)))).map(drop)
 }

@@ -621,3 +621,16 @@ fn links_in_a_layer_lead_nowhere() {
         assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "/{name}");
     }
 }
+
+#[test]
+fn a_shim_that_hangs_while_it_starts_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nobody ever writes to it, so whoever reads it waits.
+    nix::unistd::mkfifo(&folder.path().join("spec.json"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let shim = env!("CARGO_BIN_EXE_volvox-shim");
+    let output = std::process::Command::new(shim).arg(folder.path()).arg("1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert_eq!(said.trim(), "volvox-shim: the container was not there after 1 s");
+    // Nobody has its stderr open any more, or this would still wait: the one that hung is gone.
+}

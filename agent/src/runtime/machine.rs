@@ -13,6 +13,7 @@ mod watch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -47,6 +48,8 @@ const TIMES: u32 = 15;
 const TIMES_AT_START: u32 = 3;
 /// Containers that are made or taken away at a time.
 const MAKING: usize = 8;
+/// Containers that are taken hold of at a time when an agent starts. They mostly wait.
+const TAKING_HOLD: usize = 16;
 /// Transfers under way, waiting ones included. Those that move bytes are fewer.
 const TRANSFERRING: usize = 64;
 /// Checks at a time.
@@ -201,43 +204,6 @@ impl Machine {
         let _ = self.shared.watch.set(watch);
         Ok(())
     }
-
-    /// Takes hold of a container after a restart.
-    fn take_hold(
-        &self,
-        guid: &ContainerGuid,
-        attached: Option<&Attached>,
-    ) -> Result<Standing, ShimError> {
-        let shared = &self.shared;
-        let name = guid.as_str();
-        let dead = || Standing::Dead { exited: shared.recorded(guid) };
-        let Some(spec) = shared.shims.spec(name) else { return Ok(dead()) };
-        lock(&shared.ids).found(spec.first_id);
-        let (status, shim) = match shared.shims.ask_again(name, TIMES_AT_START) {
-            Ok(found) => found,
-            // It is our own trouble, not the container's.
-            Err(error @ ShimError::Io { .. }) => return Err(error),
-            Err(error) => {
-                warn!(container = %guid, %error, "a container has died while no agent ran");
-                shared.put_down(guid);
-                return Ok(dead());
-            }
-        };
-        if attached.is_none() || status.init == 0 {
-            warn!(container = %guid, "a container has lost its network or its first process");
-            return Ok(dead());
-        }
-        let held = shared.hold(guid, shim, &spec, shared.layers_of(&spec));
-        if let Err(error) = held {
-            warn!(container = %guid, %error, "a container cannot be held");
-            return Ok(dead());
-        }
-        let exited = status.exited.into_iter().map(|exit| (exit.id, ended(exit)));
-        Ok(Standing::Alive {
-            running: status.running.into_iter().collect(),
-            exited: exited.collect(),
-        })
-    }
 }
 
 impl Drop for Machine {
@@ -261,23 +227,18 @@ impl Runtime for Machine {
             .recover(&names)
             .map_err(RuntimeError::doing("recover the network"))?;
         let there = self.shared.shims.list().map_err(RuntimeError::doing("find containers"))?;
-        let mut standings = BTreeMap::new();
-        for name in there {
-            match known.iter().find(|guid| guid.as_str() == name) {
-                Some(guid) => {
-                    let attached = recovered.attached.get(&name);
-                    let standing = self
-                        .take_hold(guid, attached)
-                        .map_err(RuntimeError::doing("take hold of containers"))?;
-                    standings.insert(guid.clone(), standing);
-                }
-                None => {
-                    if let Some(spec) = self.shared.shims.spec(&name) {
-                        lock(&self.shared.ids).found(spec.first_id);
-                    }
-                    self.shared.remove_unknown(&name);
-                }
+        let (ours, unknown): (BTreeSet<String>, BTreeSet<String>) =
+            there.into_iter().partition(|name| names.contains(name));
+        let ours = known.iter().filter(|guid| ours.contains(guid.as_str()));
+        let standings = self
+            .shared
+            .take_hold_of_all(ours, &recovered.attached)
+            .map_err(RuntimeError::doing("take hold of containers"))?;
+        for name in unknown {
+            if let Some(spec) = self.shared.shims.spec(&name) {
+                lock(&self.shared.ids).found(spec.first_id);
             }
+            self.shared.remove_unknown(&name);
         }
         self.shared.sweep();
         info!(known = known.len(), found = standings.len(), "containers found");
@@ -420,6 +381,68 @@ impl Shared {
             Heard::Lost(..) => return,
         };
         self.tell(Input::Step(guid, input));
+    }
+
+    /// Takes hold of containers after a restart, several at a time: those that hang, or are only slow,
+    /// are not to hold up the others.
+    fn take_hold_of_all<'a>(
+        &self,
+        containers: impl Iterator<Item = &'a ContainerGuid> + Send,
+        attached: &BTreeMap<String, Attached>,
+    ) -> Result<BTreeMap<ContainerGuid, Standing>, ShimError> {
+        let left = Mutex::new(containers);
+        let next = || lock(&left).next();
+        let work = || {
+            let mut held = Vec::new();
+            while let Some(guid) = next() {
+                held.push((guid.clone(), self.take_hold(guid, attached.get(guid.as_str()))?));
+            }
+            Ok(held)
+        };
+        let held: Result<Vec<_>, ShimError> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..TAKING_HOLD).map(|_| scope.spawn(work)).collect();
+            threads
+                .into_iter()
+                .map(|it| it.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        });
+        Ok(held?.into_iter().flatten().collect())
+    }
+
+    /// Takes hold of a container after a restart.
+    fn take_hold(
+        &self,
+        guid: &ContainerGuid,
+        attached: Option<&Attached>,
+    ) -> Result<Standing, ShimError> {
+        let name = guid.as_str();
+        let dead = || Standing::Dead { exited: self.recorded(guid) };
+        let Some(spec) = self.shims.spec(name) else { return Ok(dead()) };
+        lock(&self.ids).found(spec.first_id);
+        let (status, shim) = match self.shims.ask_again(name, TIMES_AT_START) {
+            Ok(found) => found,
+            // It is our own trouble, not the container's.
+            Err(error @ ShimError::Io { .. }) => return Err(error),
+            Err(error) => {
+                warn!(container = %guid, %error, "a container has died while no agent ran");
+                self.put_down(guid);
+                return Ok(dead());
+            }
+        };
+        if attached.is_none() || status.init == 0 {
+            warn!(container = %guid, "a container has lost its network or its first process");
+            return Ok(dead());
+        }
+        let held = self.hold(guid, shim, &spec, self.layers_of(&spec));
+        if let Err(error) = held {
+            warn!(container = %guid, %error, "a container cannot be held");
+            return Ok(dead());
+        }
+        let exited = status.exited.into_iter().map(|exit| (exit.id, ended(exit)));
+        Ok(Standing::Alive {
+            running: status.running.into_iter().collect(),
+            exited: exited.collect(),
+        })
     }
 
     /// A shim does not answer. It may have died; it may have cut us off, and then we come back. No

@@ -24,6 +24,8 @@ use crate::shim::{exits, sys};
 /// How long a shim may take to answer. It does little that takes long: destroy, and whatever its disk
 /// makes long.
 pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How many times as long it may take to make its container: the disk may be slow then too.
+const MAKING: u32 = 15;
 /// How often a shim is looked at that does not answer, and how long after each other.
 const LOOKS: usize = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
@@ -122,6 +124,7 @@ impl Shims {
         let output = Command::new(program.path())
             .arg0("volvox-shim")
             .arg(folder)
+            .arg((self.patience * MAKING).as_secs().to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -36,14 +36,22 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LEFTOVERS: usize = 128;
 
 /// Makes the container of `folder` and holds it until it is destroyed. Returns in the process that
-/// was called as soon as the container is there: the one that holds it has left it behind.
-pub fn run(folder: &Path) -> io::Result<()> {
+/// was called as soon as the container is there: the one that holds it has left it behind. If it is not
+/// there within `patience`, it is given up.
+pub fn run(folder: &Path, patience: Duration) -> io::Result<()> {
     let (mut hear, mut say) = pipe()?;
     // The holder must not be the agent's child, so that nobody has to wait for it. It has to be
     // born before the container, whose first process dies with it.
     match sys::fork(0)? {
-        Fork::Parent(holder, _) => {
+        Fork::Parent(holder, handle) => {
             drop(say);
+            if !comes_within(&hear, patience)? {
+                // What it had begun dies with it. It is not waited for: a disk may keep it.
+                sys::signal(handle.as_fd(), libc::SIGKILL)?;
+                let seconds = patience.as_secs();
+                let late = format!("the container was not there after {seconds} s");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, late));
+            }
             let mut said = String::new();
             hear.read_to_string(&mut said)?;
             match said.as_str() {
@@ -69,6 +77,20 @@ pub fn run(folder: &Path) -> io::Result<()> {
                 }
             };
             sys::exit_now(status)
+        }
+    }
+}
+
+/// Whether something can be read from a pipe within so long, or its other end is gone.
+fn comes_within(pipe: &File, patience: Duration) -> io::Result<bool> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if !sys::poll(&[(pipe.as_raw_fd(), libc::POLLIN)], Some(left))?.is_empty() {
+            return Ok(true);
+        }
+        if left.is_zero() {
+            return Ok(false);
         }
     }
 }
