@@ -61,7 +61,7 @@ pub enum Bug {
     ForgetsTasks,
     /// A consumer that cannot be called counts as told.
     UntoldIsForgotten,
-    /// Who is told of a task is not told of the next one of that name.
+    /// The end of a task is taken for the end of the one that has its name by now.
     NamesakeIsForgotten,
     /// The desk lets a later request of a report pass one that was put off.
     RequestsOvertake,

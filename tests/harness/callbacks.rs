@@ -5,9 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use volvox_coordinator::bbs::command::Command;
-use volvox_coordinator::callback::logic::{Effect, PER_HOST, Question, Settings, Told};
-use volvox_protocol::id::TaskGuid;
+use volvox_coordinator::callback::logic::{Effect, Key, PER_HOST, Settings, Told, key_of};
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::task::{Task, TaskState};
 use volvox_protocol::time::Timestamp;
@@ -30,13 +28,13 @@ impl World {
     }
 
     /// The board has answered, or has no time.
-    pub(super) fn callback_answered(&mut self, task: &TaskGuid, answer: Result<(), String>) {
+    pub(super) fn callback_answered(&mut self, task: &Key, answer: Result<(), String>) {
         let Some(alive) = &mut self.center.alive else { return };
         let effects = alive.callbacks.answered(task, answer);
         self.follow_callbacks(effects);
     }
 
-    pub(super) fn called_back(&mut self, task: &TaskGuid, told: Told) {
+    pub(super) fn called_back(&mut self, task: &Key, told: Told) {
         let (now, wall) = (self.now(), self.center.machine_clock(self.now()));
         let Some(alive) = &mut self.center.alive else { return };
         alive.calls.remove(task);
@@ -56,10 +54,7 @@ impl World {
         for effect in effects {
             match effect {
                 Effect::Ask(task, question) => {
-                    let command = match question {
-                        Question::Resolving => Command::ResolvingTask(task.clone()),
-                        Question::Delete => Command::DeleteTask(task.clone()),
-                    };
+                    let command = question.about(task.clone());
                     if !self.submit(command, Ticket::Callback(task.clone())) {
                         let (at, to) = (self.now() + self.moment(), For::Center(self.center.life));
                         self.plan(at, to, Event::CallbackNotAsked(task));
@@ -94,7 +89,7 @@ impl World {
         let guid = task.task_guid.clone();
         let url = task.definition.completion_callback_url.clone();
         let Some(alive) = &mut self.center.alive else { return };
-        let twice = alive.calls.insert(guid.clone(), url.clone()).is_some();
+        let twice = alive.calls.insert(key_of(task), url.clone()).is_some();
         let of_host = alive.calls.values().filter(|it| **it == url).count();
         let too_many = alive.calls.len() > alive.at_once || of_host > PER_HOST;
         if twice || too_many {
@@ -132,10 +127,10 @@ impl World {
         let now = self.now();
         if let Some(heard) = heard {
             // Whatever becomes of the coordinator meanwhile.
-            let event = Event::ConsumerTold(guid.clone(), task.created_at);
+            let event = Event::ConsumerTold(guid, task.created_at);
             self.plan(now + heard, For::World, event);
         }
         let to = For::Center(self.center.life);
-        self.plan(now + over, to, Event::CalledBack(guid, told));
+        self.plan(now + over, to, Event::CalledBack(key_of(task), told));
     }
 }

@@ -17,7 +17,7 @@ use volvox_coordinator::bbs::settings::Settings as BoardSettings;
 use volvox_coordinator::bbs::state::Records;
 use volvox_coordinator::bbs::view::View;
 use volvox_coordinator::bbs::writer::{Converge, Job, Keeper as _, Outlet, Writer};
-use volvox_coordinator::callback::logic::Callbacks;
+use volvox_coordinator::callback::logic::{Callbacks, Key};
 use volvox_coordinator::cells::addresses::{Addresses, Letter};
 use volvox_coordinator::cells::desk::{Desk, Visit};
 use volvox_coordinator::cells::logic::{Floor, Note, Told};
@@ -28,7 +28,7 @@ use volvox_mesh::request::{AskError, Refusal};
 use volvox_protocol::actual_lrp::ActualLrp;
 use volvox_protocol::event::Event as BoardEvent;
 use volvox_protocol::exchange::{CellOrdersReply, size};
-use volvox_protocol::id::{CellId, TaskGuid};
+use volvox_protocol::id::CellId;
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::request::{CellOrder, CellRequest};
 use volvox_protocol::time::Timestamp;
@@ -52,7 +52,7 @@ pub(super) enum Ticket {
     /// The consumer: the number of its wish.
     Wish(u64),
     /// A callback that is about to be made, or was made.
-    Callback(TaskGuid),
+    Callback(Key),
     /// Nobody waits.
     Nobody,
 }
@@ -84,7 +84,7 @@ pub(super) struct Alive {
     pub(super) reports: BTreeMap<Visit, Serving>,
     pub(super) callbacks: Callbacks,
     /// Consumers that are being called, and where.
-    pub(super) calls: BTreeMap<TaskGuid, String>,
+    pub(super) calls: BTreeMap<Key, String>,
     pub(super) calls_at: Timestamp,
     /// The most of them.
     pub(super) at_once: usize,

@@ -93,7 +93,7 @@ impl Asked {
             | Command::UpdateDeployment(process, _)
             | Command::DeleteDeployment(process) => drop(self.touched.insert(process.clone())),
             Command::RetireLrp(key) => drop(self.touched.insert(key.process_guid.clone())),
-            Command::DeleteTask(task) if by_consumer => drop(self.deleted.insert(task.clone())),
+            Command::DeleteTask(task, _) if by_consumer => drop(self.deleted.insert(task.clone())),
             _ => {}
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use volvox_coordinator::bbs::command::{Command, Reply};
+use volvox_coordinator::bbs::command::{Command, Reply, Which};
 use volvox_coordinator::bbs::driver::CallError;
 use volvox_coordinator::bbs::store::StoreError;
 use volvox_protocol::actual_lrp::LrpKey;
@@ -320,8 +320,8 @@ impl World {
                 return true;
             }
             // It is taken away, and its name given to another.
-            self.submit(Command::ResolvingTask(earlier.clone()), Ticket::Nobody);
-            self.submit(Command::DeleteTask(earlier.clone()), Ticket::Nobody);
+            self.submit(Command::ResolvingTask(earlier.clone(), Which::Present), Ticket::Nobody);
+            self.submit(Command::DeleteTask(earlier.clone(), Which::Present), Ticket::Nobody);
             self.count("name used again");
             guid = earlier;
         }
@@ -424,10 +424,12 @@ impl World {
             let waits = task.definition.completion_callback_url.is_empty();
             match task.state {
                 TaskState::Completed if waits => {
-                    wishes.push(Command::ResolvingTask(guid.clone()));
-                    wishes.push(Command::DeleteTask(guid));
+                    wishes.push(Command::ResolvingTask(guid.clone(), Which::Present));
+                    wishes.push(Command::DeleteTask(guid, Which::Present));
                 }
-                TaskState::Resolving if waits => wishes.push(Command::DeleteTask(guid)),
+                TaskState::Resolving if waits => {
+                    wishes.push(Command::DeleteTask(guid, Which::Present))
+                }
                 _ => {}
             }
         }

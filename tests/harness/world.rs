@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use volvox_coordinator::callback::logic::Told;
+use volvox_coordinator::callback::logic::{Key, Told};
 use volvox_coordinator::cells::desk::Visit;
 use volvox_mesh::identity::Kind as MemberKind;
 use volvox_mesh::logic::Effect as MeshEffect;
@@ -82,8 +82,8 @@ pub(super) enum Event {
     TurnOver(Visit),
     OrdersAnswered(u64, CellOrdersReply),
     LetterOver(u64),
-    CalledBack(TaskGuid, Told),
-    CallbackNotAsked(TaskGuid),
+    CalledBack(Key, Told),
+    CallbackNotAsked(Key),
     CallbacksWake,
     // To all.
     /// A consumer hears of the end of a task that was made then.

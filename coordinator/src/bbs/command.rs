@@ -68,9 +68,9 @@ pub enum Command {
     /// The auction could not place this task, for this reason. Refused once a cell has it.
     RejectTask(TaskGuid, Box<str>),
     /// Somebody takes it on to tell the consumer that this task has ended.
-    ResolvingTask(TaskGuid),
+    ResolvingTask(TaskGuid, Which),
     /// The consumer knows: forget this task.
-    DeleteTask(TaskGuid),
+    DeleteTask(TaskGuid, Which),
     /// This cell has joined or left the mesh.
     CellPresence(CellId, CellPresence),
     /// Every cell that is there has been heard: those that have not been are missing.
@@ -79,6 +79,15 @@ pub enum Command {
     ConvergeDue,
     /// Look at everything, find what is due, do it: the safety net under the agenda.
     ConvergeAll,
+}
+
+/// Which task of a name is meant: once one is forgotten, another may have its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// The one that has it now.
+    Present,
+    /// The one that was made at this time, and no other.
+    MadeAt(Timestamp),
 }
 
 /// The answer to a command that was carried out.

@@ -11,13 +11,11 @@ use tracing::{debug, error, info, warn};
 use ureq::config::Config;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use volvox_protocol::api::CallbackFailure;
-use volvox_protocol::id::TaskGuid;
 use volvox_protocol::task::{Task, TaskCallback};
 use volvox_protocol::time::Timestamp;
 
-use super::logic::{self, Effect, PER_HOST, QUEUE, Question, Told};
+use super::logic::{self, Effect, Key, PER_HOST, QUEUE, Told, key_of};
 pub use super::logic::{Counts, Settings};
-use crate::bbs::command::Command;
 use crate::bbs::driver::Bbs;
 
 /// The longest sleep.
@@ -109,8 +107,8 @@ pub fn start(settings: Settings, bbs: Bbs, inbox: Inbox) -> Result<Callbacks, No
 /// What the loop hears.
 enum Heard {
     Task(Arc<Task>),
-    Answered(TaskGuid, Result<(), String>),
-    Called(TaskGuid, Told),
+    Answered(Key, Result<(), String>),
+    Called(Key, Told),
     Time,
 }
 
@@ -128,7 +126,6 @@ impl Driver {
         let mut stopping = self.callbacks.0.stopping.subscribe();
         loop {
             let wake = self.callbacks.logic().next_wake().since(self.now()).min(LONGEST_WAIT);
-            // Tasks first: a newer one of a name is heard of before the board answers about it.
             let heard = tokio::select! {
                 biased;
                 _ = stopping.wait_for(|stopping| *stopping) => return,
@@ -150,8 +147,8 @@ impl Driver {
                 let mut logic = self.callbacks.logic();
                 match heard {
                     Heard::Task(task) => logic.tell(task),
-                    Heard::Answered(guid, answer) => logic.answered(&guid, answer),
-                    Heard::Called(guid, told) => logic.called(now, wall(), &guid, told),
+                    Heard::Answered(key, answer) => logic.answered(&key, answer),
+                    Heard::Called(key, told) => logic.called(now, wall(), &key, told),
                     Heard::Time => logic.wake(now),
                 }
             };
@@ -166,25 +163,22 @@ impl Driver {
 
     fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::Ask(guid, question) => {
-                let command = match question {
-                    Question::Resolving => Command::ResolvingTask(guid.clone()),
-                    Question::Delete => Command::DeleteTask(guid.clone()),
-                };
+            Effect::Ask(key, question) => {
+                let command = question.about(key.clone());
                 let bbs = self.bbs.clone();
                 self.under_way.spawn(async move {
                     let answer = bbs.ask(command).await;
-                    Heard::Answered(guid, answer.map(drop).map_err(|error| error.to_string()))
+                    Heard::Answered(key, answer.map(drop).map_err(|error| error.to_string()))
                 });
             }
             Effect::Call(task) => {
                 let agent = self.agent.clone();
                 // The client blocks; those threads are as many as calls at once, no more.
                 self.under_way.spawn(async move {
-                    let guid = task.task_guid.clone();
+                    let key = key_of(&task);
                     let called = tokio::task::spawn_blocking(move || call(&agent, &task));
                     let failed = |_| Told::No("the client failed: see the log".to_owned());
-                    Heard::Called(guid, called.await.unwrap_or_else(failed))
+                    Heard::Called(key, called.await.unwrap_or_else(failed))
                 });
             }
             Effect::Failed(failure) => {

@@ -6,8 +6,8 @@
 //! brings the outcomes; so does the simulator.
 //!
 //! What holds: never more than [`Settings::at_once`] calls, never more than [`PER_HOST`] of one host,
-//! never two for one task. A task is deleted only after its own consumer has answered: if a newer task
-//! has taken its name meanwhile, that one is told of first.
+//! never two for one task. A task is deleted only after its own consumer has answered: one that has
+//! taken its name meanwhile is another task, to us ([`Key`]) and to the board ([`Which`]).
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -24,6 +24,8 @@ use volvox_protocol::id::TaskGuid;
 use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::task::Task;
 use volvox_protocol::time::Timestamp;
+
+use crate::bbs::command::{Command, Which};
 
 /// Tasks that may wait to be told of. Convergence asks again for those that found no place.
 pub const QUEUE: usize = 16_384;
@@ -72,6 +74,9 @@ pub struct Counts {
     pub pending: usize,
 }
 
+/// One task: its name, and when it was made, since a name may be used again.
+pub type Key = (TaskGuid, Timestamp);
+
 /// What the board is asked about a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
@@ -81,11 +86,21 @@ pub enum Question {
     Delete,
 }
 
+impl Question {
+    /// How the board is asked it.
+    pub fn about(self, (guid, made): Key) -> Command {
+        match self {
+            Question::Resolving => Command::ResolvingTask(guid, Which::MadeAt(made)),
+            Question::Delete => Command::DeleteTask(guid, Which::MadeAt(made)),
+        }
+    }
+}
+
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Ask the board; then say [`Callbacks::answered`].
-    Ask(TaskGuid, Question),
+    Ask(Key, Question),
     /// Call the consumer; then say [`Callbacks::called`].
     Call(Arc<Task>),
     /// A try failed: for the log.
@@ -122,13 +137,13 @@ impl Told {
 #[derive(Debug)]
 pub struct Callbacks {
     settings: Settings,
-    under_way: BTreeMap<TaskGuid, Telling>,
+    under_way: BTreeMap<Key, Telling>,
     hosts: BTreeMap<String, Host>,
     /// Those with a place at their host that wait for one among all.
-    line: VecDeque<TaskGuid>,
+    line: VecDeque<Key>,
     /// Those with both places.
     at_work: usize,
-    pauses: BTreeSet<(Timestamp, TaskGuid)>,
+    pauses: BTreeSet<(Timestamp, Key)>,
     failures: BTreeMap<TaskGuid, CallbackFailure>,
     /// The order in which they failed first.
     order: VecDeque<TaskGuid>,
@@ -140,8 +155,6 @@ pub struct Callbacks {
 #[derive(Debug)]
 struct Telling {
     task: Arc<Task>,
-    /// Another task that has this name by now, if there is one.
-    newer: Option<Arc<Task>>,
     host: String,
     tries: u32,
     stage: Stage,
@@ -163,7 +176,7 @@ enum Stage {
 #[derive(Debug, Default)]
 struct Host {
     taken: usize,
-    line: VecDeque<TaskGuid>,
+    line: VecDeque<Key>,
 }
 
 impl Callbacks {
@@ -186,73 +199,48 @@ impl Callbacks {
     /// Takes on a task, unless it is being told of already, or too many are.
     pub fn tell(&mut self, task: Arc<Task>) -> Vec<Effect> {
         let mut effects = Vec::new();
-        self.take_on(task);
+        let key = key_of(&task);
+        // Convergence asks again for those that found no place.
+        if self.under_way.contains_key(&key) || self.under_way.len() >= QUEUE {
+            return effects;
+        }
+        let host = host_of(&task.definition.completion_callback_url).to_owned();
+        let telling = Telling { task, host, tries: 0, stage: Stage::Waits };
+        self.under_way.insert(key.clone(), telling);
+        self.line_up(key);
         self.go_on(&mut effects);
         effects
     }
 
-    fn take_on(&mut self, task: Arc<Task>) {
-        let guid = task.task_guid.clone();
-        if let Some(telling) = self.under_way.get_mut(&guid) {
-            let known = telling.newer.as_ref().unwrap_or(&telling.task).created_at;
-            if task.created_at > known && !mutated(Bug::NamesakeIsForgotten) {
-                telling.newer = Some(task);
-            }
-            return;
-        }
-        // Convergence asks again for those that found no place.
-        if self.under_way.len() >= QUEUE {
-            return;
-        }
-        let host = host_of(&task.definition.completion_callback_url).to_owned();
-        let telling = Telling { task, newer: None, host, tries: 0, stage: Stage::Waits };
-        self.under_way.insert(guid.clone(), telling);
-        self.line_up(guid);
-    }
-
     /// The board has answered what it was asked about a task.
-    pub fn answered(&mut self, guid: &TaskGuid, answer: Result<(), String>) -> Vec<Effect> {
+    pub fn answered(&mut self, key: &Key, answer: Result<(), String>) -> Vec<Effect> {
         let mut effects = Vec::new();
-        let Some(telling) = self.under_way.get_mut(guid) else { return effects };
-        let ask = |question| Effect::Ask(guid.clone(), question);
+        let Some(telling) = self.under_way.get_mut(key) else { return effects };
+        let ask = |question| Effect::Ask(key.clone(), question);
         match (telling.stage, answer) {
             (Stage::Resolves, Ok(())) => {
-                // The board has one task of a name: it has let us tell of the newest.
-                if let Some(newer) = telling.newer.take() {
-                    telling.task = newer;
-                }
                 telling.stage = Stage::Calls;
                 effects.push(Effect::Call(Arc::clone(&telling.task)));
             }
             (Stage::Resolves, Err(why)) => {
-                effects.push(Effect::NotOurs(guid.clone(), why));
-                self.end(guid, &mut effects);
+                effects.push(Effect::NotOurs(key.0.clone(), why));
+                self.end(key, &mut effects);
             }
-            // The board has let us tell of the newer one, and nobody was.
-            (Stage::ResolvesAgain, Ok(())) if telling.newer.is_some() => {
-                if let Some(newer) = telling.newer.take() {
-                    telling.task = newer;
-                }
-                (telling.stage, telling.tries) = (Stage::Calls, 1);
-                effects.push(Effect::Call(Arc::clone(&telling.task)));
-            }
-            (Stage::Deletes, Err(_)) if telling.newer.is_none() => {
+            (Stage::Deletes, Err(_)) => {
                 telling.stage = Stage::ResolvesAgain;
                 effects.push(ask(Question::Resolving));
             }
-            (Stage::ResolvesAgain, _) if telling.newer.is_none() => {
+            (Stage::ResolvesAgain, _) => {
                 telling.stage = Stage::DeletesAgain;
                 effects.push(ask(Question::Delete));
             }
-            (Stage::DeletesAgain, Err(why)) if telling.newer.is_none() => {
-                effects.push(Effect::NotDeleted(guid.clone(), why));
-                self.end(guid, &mut effects);
+            (Stage::DeletesAgain, Err(why)) => {
+                effects.push(Effect::NotDeleted(key.0.clone(), why));
+                self.end(key, &mut effects);
             }
-            (Stage::Deletes | Stage::ResolvesAgain | Stage::DeletesAgain, _) => {
-                self.end(guid, &mut effects);
-            }
+            (Stage::Deletes | Stage::DeletesAgain, Ok(())) => self.end(key, &mut effects),
             (Stage::Waits | Stage::Calls | Stage::Pauses, _) => {
-                debug_assert!(false, "the board answers about {guid} what it was not asked");
+                debug_assert!(false, "the board answers about {key:?} what it was not asked");
             }
         }
         effects
@@ -263,32 +251,27 @@ impl Callbacks {
         &mut self,
         now: Timestamp,
         wall: Timestamp,
-        guid: &TaskGuid,
+        key: &Key,
         told: Told,
     ) -> Vec<Effect> {
         let mut effects = Vec::new();
         let last = self.settings.tries.max(1);
-        let Some(telling) = self.under_way.get_mut(guid) else { return effects };
-        debug_assert!(telling.stage == Stage::Calls, "{guid} was not being called");
+        let Some(telling) = self.under_way.get_mut(key) else { return effects };
+        debug_assert!(telling.stage == Stage::Calls, "{key:?} was not being called");
         let counts_as_told = mutated(Bug::UntoldIsForgotten) && matches!(told, Told::No(_));
         let told = if counts_as_told { Told::Yes } else { told };
         let (reason, given_up) = match told {
             Told::Yes => {
                 self.delivered += 1;
-                if telling.newer.is_some() {
-                    // The one that was told of is gone. The other one's consumer knows nothing yet.
-                    self.end(guid, &mut effects);
-                } else {
-                    telling.stage = Stage::Deletes;
-                    effects.push(Effect::Ask(guid.clone(), Question::Delete));
-                }
+                telling.stage = Stage::Deletes;
+                effects.push(Effect::Ask(key.clone(), Question::Delete));
                 return effects;
             }
             Told::Again(reason) => (reason, telling.tries >= last),
             Told::No(reason) => (reason, true),
         };
         let failure = CallbackFailure {
-            task_guid: guid.clone(),
+            task_guid: key.0.clone(),
             url: shown(&telling.task.definition.completion_callback_url),
             attempts: telling.tries,
             failed_at: wall,
@@ -298,9 +281,9 @@ impl Callbacks {
         effects.push(Effect::Failed(failure.clone()));
         self.note(failure);
         if given_up {
-            self.end(guid, &mut effects);
+            self.end(key, &mut effects);
         } else {
-            self.pause(now, guid);
+            self.pause(now, key);
             self.go_on(&mut effects);
         }
         effects
@@ -310,9 +293,9 @@ impl Callbacks {
     pub fn wake(&mut self, now: Timestamp) -> Vec<Effect> {
         while let Some((at, _)) = self.pauses.first()
             && *at <= now
-            && let Some((_, guid)) = self.pauses.pop_first()
+            && let Some((_, key)) = self.pauses.pop_first()
         {
-            self.line_up(guid);
+            self.line_up(key);
         }
         let mut effects = Vec::new();
         self.go_on(&mut effects);
@@ -338,34 +321,29 @@ impl Callbacks {
     }
 
     /// Puts a task last in the line of its host.
-    fn line_up(&mut self, guid: TaskGuid) {
-        let Some(telling) = self.under_way.get_mut(&guid) else { return };
+    fn line_up(&mut self, key: Key) {
+        let Some(telling) = self.under_way.get_mut(&key) else { return };
         telling.stage = Stage::Waits;
         let host = self.hosts.entry(telling.host.clone()).or_default();
         if host.taken < PER_HOST {
             host.taken += 1;
-            self.line.push_back(guid);
+            self.line.push_back(key);
         } else {
-            host.line.push_back(guid);
+            host.line.push_back(key);
         }
     }
 
     /// Gives places to those who are next.
     fn go_on(&mut self, effects: &mut Vec<Effect>) {
         while self.at_work < self.settings.at_once.max(1)
-            && let Some(guid) = self.line.pop_front()
+            && let Some(key) = self.line.pop_front()
         {
             self.at_work += 1;
-            let Some(telling) = self.under_way.get_mut(&guid) else { continue };
-            if telling.tries > 0 && telling.newer.is_some() {
-                // There is nothing to tell any more of the one that was to be told of again.
-                self.over(&guid);
-                continue;
-            }
+            let Some(telling) = self.under_way.get_mut(&key) else { continue };
             telling.tries += 1;
             if telling.tries == 1 {
                 telling.stage = Stage::Resolves;
-                effects.push(Effect::Ask(guid, Question::Resolving));
+                effects.push(Effect::Ask(key, Question::Resolving));
             } else {
                 telling.stage = Stage::Calls;
                 effects.push(Effect::Call(Arc::clone(&telling.task)));
@@ -387,28 +365,21 @@ impl Callbacks {
     }
 
     /// A pause is no reason to keep others waiting: places are given back.
-    fn pause(&mut self, now: Timestamp, guid: &TaskGuid) {
-        let Some(telling) = self.under_way.get_mut(guid) else { return };
+    fn pause(&mut self, now: Timestamp, key: &Key) {
+        let Some(telling) = self.under_way.get_mut(key) else { return };
         telling.stage = Stage::Pauses;
         let doubled = 2_u32.saturating_pow(telling.tries.saturating_sub(1));
         let until = now + self.settings.pause.saturating_mul(doubled);
         let host = telling.host.clone();
-        self.pauses.insert((until, guid.clone()));
+        self.pauses.insert((until, key.clone()));
         self.leave(&host);
     }
 
-    /// Whatever came of it, this one is over; a newer task of the name has its turn.
-    fn end(&mut self, guid: &TaskGuid, effects: &mut Vec<Effect>) {
-        self.over(guid);
-        self.go_on(effects);
-    }
-
-    fn over(&mut self, guid: &TaskGuid) {
-        let Some(ended) = self.under_way.remove(guid) else { return };
+    /// Whatever came of it, this one is over.
+    fn end(&mut self, key: &Key, effects: &mut Vec<Effect>) {
+        let Some(ended) = self.under_way.remove(key) else { return };
         self.leave(&ended.host);
-        if let Some(newer) = ended.newer {
-            self.take_on(newer);
-        }
+        self.go_on(effects);
     }
 
     fn note(&mut self, failure: CallbackFailure) {
@@ -423,6 +394,11 @@ impl Callbacks {
             self.failures.remove(&oldest);
         }
     }
+}
+
+/// Which task this is.
+pub fn key_of(task: &Task) -> Key {
+    (task.task_guid.clone(), task.created_at)
 }
 
 /// The host and port of a URL, for counting.

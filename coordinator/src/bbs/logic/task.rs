@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use volvox_protocol::id::{CellId, Domain, TaskGuid};
+use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::request::{Rejection, TaskOutcome};
 use volvox_protocol::tables::Whose;
 use volvox_protocol::tables::bbs_task::{TaskRecordView, TaskRequest, TaskTransition, bbs_task};
@@ -10,7 +11,7 @@ use volvox_protocol::task::{Task, TaskDefinition, TaskState};
 use volvox_protocol::time::Timestamp;
 
 use super::turn::{Turn, reason};
-use crate::bbs::command::{Effect, Reply, RowId};
+use crate::bbs::command::{Effect, Reply, RowId, Which};
 
 /// Why a cancelled task failed.
 pub(super) const CANCELLED: &str = "cancelled";
@@ -140,7 +141,12 @@ impl Turn<'_> {
         Ok(Reply::Done)
     }
 
-    pub(super) fn resolving_task(&mut self, guid: &TaskGuid) -> Result<Reply, Rejection> {
+    pub(super) fn resolving_task(
+        &mut self,
+        guid: &TaskGuid,
+        which: Which,
+    ) -> Result<Reply, Rejection> {
+        self.is_meant(guid, which)?;
         if let Some(known) = self.judge_task_request(guid, TaskRequest::Resolving, None)? {
             let mut task = self.next_task(&known);
             task.state = TaskState::Resolving;
@@ -149,7 +155,12 @@ impl Turn<'_> {
         Ok(Reply::Done)
     }
 
-    pub(super) fn delete_task(&mut self, guid: &TaskGuid) -> Result<Reply, Rejection> {
+    pub(super) fn delete_task(
+        &mut self,
+        guid: &TaskGuid,
+        which: Which,
+    ) -> Result<Reply, Rejection> {
+        self.is_meant(guid, which)?;
         if let Some(known) = self.judge_task_request(guid, TaskRequest::Delete, None)? {
             self.put_task(Some(&known), None);
         }
@@ -181,6 +192,18 @@ impl Turn<'_> {
 
     fn next_task(&self, known: &Known) -> Task {
         Task { updated_at: self.now, ..(*known.1).clone() }
+    }
+
+    /// Another task that has the name by now is not the one that was asked for.
+    fn is_meant(&self, guid: &TaskGuid, which: Which) -> Result<(), Rejection> {
+        match (which, self.board.records.task(guid)) {
+            (Which::MadeAt(made), Some((_, task)))
+                if task.created_at != made && !mutated(Bug::NamesakeIsForgotten) =>
+            {
+                Err(Rejection::NotFound(format!("task {guid} (another has its name by now)")))
+            }
+            (Which::Present | Which::MadeAt(_), _) => Ok(()),
+        }
     }
 
     /// Asks the table. `Some` is the record to act on, `None` means that nothing is to be done

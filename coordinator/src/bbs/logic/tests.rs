@@ -33,7 +33,7 @@ use volvox_protocol::validate::Valid;
 
 use super::Board;
 use super::check::check;
-use crate::bbs::command::{Change, Command, Effect, Outcome, Reply, Verdict};
+use crate::bbs::command::{Change, Command, Effect, Outcome, Reply, Verdict, Which};
 use crate::bbs::settings::Settings;
 
 /// A board with a clock: what a test plays on. Every step is followed by a look at the whole board.

@@ -11,6 +11,11 @@ fn guid(name: &str) -> TaskGuid {
     TaskGuid::new(name).unwrap()
 }
 
+/// The task of this name that was made in the first second.
+fn key(name: &str) -> Key {
+    (guid(name), Timestamp::from_secs(1))
+}
+
 /// A task that has ended, of this name, made at this second, with this URL.
 fn task(name: &str, made_s: u64, url: &str) -> Arc<Task> {
     let definition =
@@ -33,15 +38,15 @@ fn task(name: &str, made_s: u64, url: &str) -> Arc<Task> {
 }
 
 fn ask(name: &str, question: Question) -> Effect {
-    Effect::Ask(guid(name), question)
+    Effect::Ask(key(name), question)
 }
 
 /// Brings a task to its first call.
 fn calling(callbacks: &mut Callbacks, task: &Arc<Task>) {
-    let name = task.task_guid.clone();
+    let key = key_of(task);
     let asked = callbacks.tell(Arc::clone(task));
-    assert_eq!(asked, [Effect::Ask(name.clone(), Question::Resolving)]);
-    assert_eq!(callbacks.answered(&name, Ok(())), [Effect::Call(Arc::clone(task))]);
+    assert_eq!(asked, [Effect::Ask(key.clone(), Question::Resolving)]);
+    assert_eq!(callbacks.answered(&key, Ok(())), [Effect::Call(Arc::clone(task))]);
 }
 
 fn new() -> Callbacks {
@@ -57,9 +62,9 @@ fn a_consumer_is_told_and_its_task_deleted() {
     let mut callbacks = new();
     let task = task("t", 1, "http://one/");
     calling(&mut callbacks, &task);
-    let told = callbacks.called(START, START, &guid("t"), Told::Yes);
+    let told = callbacks.called(START, START, &key("t"), Told::Yes);
     assert_eq!(told, [ask("t", Question::Delete)]);
-    assert_eq!(callbacks.answered(&guid("t"), Ok(())), []);
+    assert_eq!(callbacks.answered(&key("t"), Ok(())), []);
     assert_eq!(callbacks.counts(), Counts { delivered: 1, failed: 0, pending: 0 });
     assert!(callbacks.hosts.is_empty());
     assert_eq!(callbacks.at_work, 0);
@@ -69,7 +74,7 @@ fn a_consumer_is_told_and_its_task_deleted() {
 fn one_that_is_not_ours_is_not_called() {
     let mut callbacks = new();
     callbacks.tell(task("t", 1, "http://one/"));
-    let effects = callbacks.answered(&guid("t"), no());
+    let effects = callbacks.answered(&key("t"), no());
     assert_eq!(effects, [Effect::NotOurs(guid("t"), "no".to_owned())]);
     assert_eq!(callbacks.counts().pending, 0);
 }
@@ -80,8 +85,8 @@ fn one_that_is_being_told_of_is_not_taken_on_twice() {
     let task = task("t", 1, "http://one/");
     calling(&mut callbacks, &task);
     assert_eq!(callbacks.tell(Arc::clone(&task)), []);
-    callbacks.called(START, START, &guid("t"), Told::Yes);
-    assert_eq!(callbacks.answered(&guid("t"), Ok(())), [], "and not afterwards");
+    callbacks.called(START, START, &key("t"), Told::Yes);
+    assert_eq!(callbacks.answered(&key("t"), Ok(())), [], "and not afterwards");
 }
 
 #[test]
@@ -91,7 +96,7 @@ fn pauses_double_and_the_last_try_gives_up() {
     calling(&mut callbacks, &task);
     let mut now = START;
     for (tries, pause_ms) in [(1, 500), (2, 1_000)] {
-        let effects = callbacks.called(now, now, &guid("t"), Told::by_status(503));
+        let effects = callbacks.called(now, now, &key("t"), Told::by_status(503));
         let [Effect::Failed(failure)] = &effects[..] else { panic!("{effects:?}") };
         assert_eq!((failure.attempts, failure.given_up), (tries, false));
         assert_eq!((&*failure.url, &*failure.reason), ("http://one/done", "status 503"));
@@ -100,7 +105,7 @@ fn pauses_double_and_the_last_try_gives_up() {
         assert_eq!(callbacks.wake(now - Duration::from_nanos(1)), []);
         assert_eq!(callbacks.wake(now), [Effect::Call(Arc::clone(&task))]);
     }
-    let effects = callbacks.called(now, now, &guid("t"), Told::Again("time-out".to_owned()));
+    let effects = callbacks.called(now, now, &key("t"), Told::Again("time-out".to_owned()));
     assert!(matches!(&effects[..], [Effect::Failed(it)] if it.given_up), "{effects:?}");
     assert_eq!(callbacks.counts(), Counts { delivered: 0, failed: 3, pending: 0 });
     assert_eq!(callbacks.failures().len(), 1);
@@ -110,7 +115,7 @@ fn pauses_double_and_the_last_try_gives_up() {
 fn what_will_not_work_is_given_up_at_once() {
     let mut callbacks = new();
     calling(&mut callbacks, &task("t", 1, "http://one/"));
-    let effects = callbacks.called(START, START, &guid("t"), Told::No("no such host".to_owned()));
+    let effects = callbacks.called(START, START, &key("t"), Told::No("no such host".to_owned()));
     assert!(matches!(&effects[..], [Effect::Failed(it)] if it.given_up), "{effects:?}");
     assert_eq!(callbacks.counts().pending, 0);
 }
@@ -128,47 +133,40 @@ fn every_status_but_two_means_heard() {
 fn a_task_that_convergence_took_back_is_resolved_again_and_deleted() {
     let mut callbacks = new();
     calling(&mut callbacks, &task("t", 1, "http://one/"));
-    callbacks.called(START, START, &guid("t"), Told::Yes);
-    assert_eq!(callbacks.answered(&guid("t"), no()), [ask("t", Question::Resolving)]);
-    assert_eq!(callbacks.answered(&guid("t"), no()), [ask("t", Question::Delete)]);
-    let effects = callbacks.answered(&guid("t"), no());
+    callbacks.called(START, START, &key("t"), Told::Yes);
+    assert_eq!(callbacks.answered(&key("t"), no()), [ask("t", Question::Resolving)]);
+    assert_eq!(callbacks.answered(&key("t"), no()), [ask("t", Question::Delete)]);
+    let effects = callbacks.answered(&key("t"), no());
     assert_eq!(effects, [Effect::NotDeleted(guid("t"), "no".to_owned())]);
     assert_eq!(callbacks.counts().pending, 0, "convergence asks again");
 }
 
 #[test]
-fn a_newer_task_of_the_name_is_told_of_and_not_deleted_for_the_old_one() {
-    let (old, new_one) = (task("t", 1, "http://one/"), task("t", 2, "http://two/"));
-    let begins = [ask("t", Question::Resolving)];
-    // While the old one is being told of.
+fn a_newer_task_of_the_name_is_another_task() {
+    let (old, newer) = (task("t", 1, "http://one/"), task("t", 2, "http://two/"));
     let mut callbacks = new();
     calling(&mut callbacks, &old);
-    callbacks.tell(Arc::clone(&new_one));
-    assert_eq!(callbacks.called(START, START, &guid("t"), Told::Yes), begins);
-    assert_eq!(callbacks.answered(&guid("t"), Ok(())), [Effect::Call(Arc::clone(&new_one))]);
-    // While it is being deleted.
-    let mut callbacks = new();
-    calling(&mut callbacks, &old);
-    callbacks.called(START, START, &guid("t"), Told::Yes);
-    callbacks.tell(Arc::clone(&new_one));
-    assert_eq!(callbacks.answered(&guid("t"), no()), begins);
-    // While it is being resolved once more: it is the new one that was.
-    let mut callbacks = new();
-    calling(&mut callbacks, &old);
-    callbacks.called(START, START, &guid("t"), Told::Yes);
-    callbacks.answered(&guid("t"), no());
-    callbacks.tell(Arc::clone(&new_one));
-    assert_eq!(callbacks.answered(&guid("t"), Ok(())), [Effect::Call(Arc::clone(&new_one))]);
-    // While it pauses.
-    let mut callbacks = new();
-    calling(&mut callbacks, &old);
-    callbacks.called(START, START, &guid("t"), Told::by_status(503));
-    callbacks.tell(Arc::clone(&new_one));
-    assert_eq!(callbacks.wake(START + Duration::from_secs(1)), begins);
-    assert_eq!(callbacks.answered(&guid("t"), Ok(())), [Effect::Call(new_one)]);
-    // And an older one is of no interest.
-    callbacks.tell(old);
-    assert_eq!(callbacks.under_way[&guid("t")].newer, None);
+    // It waits for nobody, and each has its own outcome.
+    calling(&mut callbacks, &newer);
+    let told = callbacks.called(START, START, &key_of(&old), Told::Yes);
+    assert_eq!(told, [ask("t", Question::Delete)]);
+    callbacks.answered(&key_of(&old), no());
+    callbacks.answered(&key_of(&old), no());
+    let over = callbacks.answered(&key_of(&old), no());
+    assert_eq!(over, [Effect::NotDeleted(guid("t"), "no".to_owned())]);
+    let told = callbacks.called(START, START, &key_of(&newer), Told::Yes);
+    assert_eq!(told, [Effect::Ask(key_of(&newer), Question::Delete)]);
+    assert_eq!(callbacks.answered(&key_of(&newer), Ok(())), []);
+    assert_eq!(callbacks.counts(), Counts { delivered: 2, failed: 0, pending: 0 });
+}
+
+#[test]
+fn the_board_is_asked_about_the_task_itself_not_its_name() {
+    let first = Timestamp::from_secs(1);
+    let asked = Question::Resolving.about(key("t"));
+    assert!(matches!(asked, Command::ResolvingTask(_, Which::MadeAt(made)) if made == first));
+    let asked = Question::Delete.about(key("t"));
+    assert!(matches!(asked, Command::DeleteTask(_, Which::MadeAt(made)) if made == first));
 }
 
 #[test]
@@ -184,14 +182,14 @@ fn one_host_has_so_many_calls_and_does_not_hold_up_the_others() {
         [ask("other", Question::Resolving)]
     );
     // Who leaves lets in the one that has waited longest; a pause gives the place back too.
-    callbacks.answered(&guid("t00"), Ok(()));
-    let effects = callbacks.called(START, START, &guid("t00"), Told::by_status(503));
+    callbacks.answered(&key("t00"), Ok(()));
+    let effects = callbacks.called(START, START, &key("t00"), Told::by_status(503));
     assert_eq!(effects[1..], [ask("t16", Question::Resolving)]);
-    let effects = callbacks.answered(&guid("t01"), no());
+    let effects = callbacks.answered(&key("t01"), no());
     assert_eq!(effects[1..], [ask("t17", Question::Resolving)]);
     // The one that paused is behind those that wait.
     assert_eq!(callbacks.wake(START + Duration::from_secs(1)), []);
-    let effects = callbacks.answered(&guid("t02"), no());
+    let effects = callbacks.answered(&key("t02"), no());
     assert_eq!(effects[1..], [ask("t18", Question::Resolving)]);
 }
 
@@ -202,7 +200,7 @@ fn only_so_many_are_called_at_once() {
         callbacks.tell(task(&format!("t{nth}"), 1, &format!("http://h{nth}/")));
     }
     assert_eq!(callbacks.at_work, 2);
-    let effects = callbacks.answered(&guid("t1"), no());
+    let effects = callbacks.answered(&key("t1"), no());
     assert_eq!(effects[1..], [ask("t2", Question::Resolving)]);
 }
 
@@ -223,7 +221,7 @@ fn so_many_failures_are_remembered() {
     for nth in 0..=FAILURES {
         let name = format!("t{nth}");
         calling(&mut callbacks, &task(&name, 1, "http://one/"));
-        callbacks.called(START, START + Duration::from_secs(nth as u64), &guid(&name), {
+        callbacks.called(START, START + Duration::from_secs(nth as u64), &key(&name), {
             Told::No("no".to_owned())
         });
     }
