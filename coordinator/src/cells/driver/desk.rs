@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use tokio::task::JoinError;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 use volvox_mesh::identity::Holder;
 use volvox_mesh::request::{Refusal, Router};
 use volvox_protocol::exchange::{
@@ -49,7 +48,7 @@ impl Visitors {
     }
 }
 
-/// A question being answered. Counts until it is dropped.
+/// A question being answered. Counts until it is dropped, also when its asker gives up.
 struct Serving<'a>(&'a Desk, Visit);
 
 impl Drop for Serving<'_> {
@@ -59,11 +58,6 @@ impl Drop for Serving<'_> {
         let next = visitors.desk.leave(self.1);
         visitors.call(next);
     }
-}
-
-fn failed(error: &JoinError) -> Refusal {
-    error!(%error, "a report was not answered");
-    Refusal::Failed("see the coordinator's log".to_owned())
 }
 
 impl Desk {
@@ -83,9 +77,7 @@ impl Desk {
         Router::new()
             .on::<CellReport, _, _>(move |from, report, _| {
                 let desk = Arc::clone(&one);
-                // Not the asker's to end: what is with the board takes its room until it is answered.
-                let answered = tokio::spawn(async move { desk.report(&from, report).await });
-                async move { answered.await.unwrap_or_else(|error| Err(failed(&error))) }
+                async move { desk.report(&from, report).await }
             })
             .on::<FetchDefinitions, _, _>(move |from, asked, _| {
                 std::future::ready(two.fetch(&from, asked))
