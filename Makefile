@@ -17,6 +17,8 @@ ARGS ?=
 SECONDS ?= 60
 # Google's own protobuf for a client in Python. Of one version: a new one is not to break a test of ours.
 PROTOBUF := 7.36.2
+# How root runs a target with the Rust that rustup has put into somebody's home, for an echo.
+AS_ROOT := sudo env PATH=\"\$$PATH\" RUSTUP_HOME=\"\$${RUSTUP_HOME:-\$$HOME/.rustup}\" CARGO_HOME=\"\$${CARGO_HOME:-\$$HOME/.cargo}\"
 
 .PHONY: help setup tools demo test check fmt clippy deny bench sim fuzz vm security schemathesis package tar vmtest reference
 
@@ -26,7 +28,13 @@ help: ## List the targets
 # Quick and silent when nothing is missing. The C compiler is for SQLite, which is built from source.
 setup: ## Install what a Debian-like machine with Rust is missing
 	@if ! command -v cargo >/dev/null; then
-		echo "setup: cargo is missing: install Rust (rustup), then try again" >&2
+		home=$$(getent passwd "$${SUDO_USER:-root}" | cut -d : -f 6)
+		if [ -n "$${SUDO_USER:-}" ] && [ -x "$$home/.cargo/bin/cargo" ]; then
+			echo "setup: sudo does not find the cargo of rustup. Call 'make demo' and whatever only builds without sudo;" >&2
+			echo "       where root is needed: $(AS_ROOT) make ..." >&2
+		else
+			echo "setup: cargo is missing: install Rust (rustup), then try again" >&2
+		fi
 		exit 1
 	fi
 	if ! printf '#include <stdlib.h>\n' | cc -E -x c - >/dev/null 2>&1; then
@@ -52,9 +60,41 @@ setup: ## Install what a Debian-like machine with Rust is missing
 	done
 
 # Without them some tests cannot run, and say so. Of prometheus only the program that reads rules is wanted,
-# not a service on this machine.
+# not a service on this machine. python3 and curl are what some of our pages show, beside the venv below.
 tools: setup ## What some tests need beside that, from Debian's packages and PyPI; never fatal
-	@python=target/tools/python
+	@missing=""
+	command -v mksquashfs >/dev/null || missing="$$missing squashfs-tools"
+	command -v mkfs.erofs >/dev/null || missing="$$missing erofs-utils"
+	command -v runc >/dev/null || missing="$$missing runc"
+	command -v curl >/dev/null || missing="$$missing curl ca-certificates"
+	command -v python3 >/dev/null || missing="$$missing python3"
+	python3 -c 'import ensurepip' 2>/dev/null || missing="$$missing python3-venv"
+	promtool=no
+	if command -v promtool >/dev/null || [ -x target/tools/promtool ]; then promtool=yes; fi
+	if [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+		if [ -n "$$missing" ]; then echo "tools: some tests will not run without (Debian's names):$$missing"; fi
+	elif [ -n "$$missing" ] || [ $$promtool = no ]; then
+		export DEBIAN_FRONTEND=noninteractive
+		listed=yes
+		apt-get update -qq || listed=no
+		if [ $$listed = no ]; then echo "tools: no list of packages: some tests will not run"; fi
+		if [ $$listed = yes ] && [ -n "$$missing" ]; then
+			echo "tools: installing$$missing"
+			apt-get install -y -qq --no-install-recommends $$missing >/dev/null || echo "tools: not installed:$$missing"
+		fi
+		if [ $$listed = yes ] && [ $$promtool = no ]; then
+			echo "tools: unpacking promtool into target/tools"
+			mkdir -p target/tools
+			fetched=$$(mktemp -d)
+			trap 'rm -rf "$$fetched"' EXIT
+			if (cd "$$fetched" && apt-get -o APT::Sandbox::User=root download -qq prometheus && dpkg --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool); then
+				mv "$$fetched/usr/bin/promtool" target/tools/promtool
+			else
+				echo "tools: no promtool: the alert rules are not checked"
+			fi
+		fi
+	fi
+	python=target/tools/python
 	if ! "$$python/bin/python" -c 'from google import protobuf; assert protobuf.__version__ == "$(PROTOBUF)"' 2>/dev/null; then
 		echo "tools: a Python with protobuf $(PROTOBUF) into $$python"
 		rm -rf "$$python"
@@ -64,33 +104,9 @@ tools: setup ## What some tests need beside that, from Debian's packages and PyP
 			echo "tools: no such Python: no client in another language is tried"
 		fi
 	fi
-	if [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then exit 0; fi
-	missing=""
-	command -v mksquashfs >/dev/null || missing="$$missing squashfs-tools"
-	command -v mkfs.erofs >/dev/null || missing="$$missing erofs-utils"
-	command -v runc >/dev/null || missing="$$missing runc"
-	promtool=no
-	if command -v promtool >/dev/null || [ -x target/tools/promtool ]; then promtool=yes; fi
-	if [ -z "$$missing" ] && [ $$promtool = yes ]; then exit 0; fi
-	export DEBIAN_FRONTEND=noninteractive
-	apt-get update -qq || { echo "tools: no list of packages: some tests will not run"; exit 0; }
-	if [ -n "$$missing" ]; then
-		echo "tools: installing$$missing"
-		apt-get install -y -qq --no-install-recommends $$missing >/dev/null || echo "tools: not installed:$$missing"
-	fi
-	if [ $$promtool = no ]; then
-		echo "tools: unpacking promtool into target/tools"
-		mkdir -p target/tools
-		fetched=$$(mktemp -d)
-		trap 'rm -rf "$$fetched"' EXIT
-		if (cd "$$fetched" && apt-get -o APT::Sandbox::User=root download -qq prometheus && dpkg --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool); then
-			mv "$$fetched/usr/bin/promtool" target/tools/promtool
-		else
-			echo "tools: no promtool: the alert rules are not checked"
-		fi
-	fi
 
-demo: setup ## A cluster and an app on this machine; cleans up at the end, or on Ctrl-C. Needs root
+# To be called without sudo, whose PATH does not have the cargo of rustup: the script asks for root itself.
+demo: setup ## A cluster and an app on this machine; cleans up at the end, or on Ctrl-C. Asks for sudo
 	@cargo build -q --release -p volvox-coordinator -p volvox-agent -p volvox-cli
 	packaging/demo target/release
 
@@ -138,6 +154,10 @@ test: setup tools ## Every test; says at the end which could not run, and why
 	if [ -s "$$skipped" ]; then
 		echo "--- could not run here"
 		sort -u "$$skipped"
+		if [ "$$(id -u)" -ne 0 ]; then
+			echo "--- more can as root (with a target folder of its own, so that nothing of yours becomes root's):"
+			echo "    $(AS_ROOT) CARGO_TARGET_DIR=target/root make test"
+		fi
 	else
 		echo "--- every test could run here"
 	fi
