@@ -27,7 +27,7 @@ use volvox_protocol::id::ProcessGuid;
 
 use self::frames::Frames;
 use self::place::{Found, Way};
-use crate::error::Failure;
+use crate::error::{Failure, OWN_TOKEN};
 
 /// How long the coordinator has to answer a call.
 const PATIENCE: Duration = Duration::from_secs(75);
@@ -194,6 +194,7 @@ impl Client {
     fn unreachable(&self, error: &ureq::Error) -> Failure {
         let place = self.place();
         let kind = if let ureq::Error::Io(error) = error { Some(error.kind()) } else { None };
+        let own_token;
         let hint = match kind {
             Some(ErrorKind::NotFound | ErrorKind::ConnectionRefused) if self.found.guessed => {
                 "no coordinator seems to run on this machine: start it (`volvox dev` starts one to \
@@ -203,8 +204,11 @@ impl Client {
                 "is the coordinator running, and is that its address?"
             }
             Some(ErrorKind::PermissionDenied) => {
-                "its socket is for root and the coordinator's user: use --api \
-                 http://127.0.0.1:8889 with a token"
+                own_token = format!(
+                    "its socket is for root (sudo) and the coordinator's user; others use --api \
+                     http://127.0.0.1:8889 with a token; {OWN_TOKEN}"
+                );
+                &own_token
             }
             _ if matches!(error, ureq::Error::Tls(_) | ureq::Error::Rustls(_))
                 || error.to_string().contains("certificate") =>

@@ -39,6 +39,11 @@ impl Code {
     }
 }
 
+/// How a person comes to a token. `docs/howto/access.md` tells it at length.
+pub(crate) const OWN_TOKEN: &str = "for a token of your own, on the coordinator's machine: `sudo \
+    volvox-coordinator token create --name NAME --role admin > FILE`; then show it with \
+    --token-file FILE, VOLVOX_TOKEN_FILE, or token_file in ~/.config/volvox/config.toml";
+
 /// Why a command did not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -114,10 +119,8 @@ impl Failure {
         let message = error.message.clone();
         match status {
             400 | 413 | 415 => Failure::usage(message),
-            401 => Failure::refused(format!("the coordinator does not let us in: {message}")).hint(
-                "show a token: --token-file FILE or VOLVOX_TOKEN; on the coordinator's machine, \
-                 root needs none. `volvox-coordinator token create` makes one",
-            ),
+            401 => Failure::refused(format!("the coordinator does not let us in: {message}"))
+                .hint(format!("on its own machine root needs no token (sudo); {OWN_TOKEN}")),
             403 => Failure::refused(message).hint(
                 "ask an operator for a token with that role (`volvox-coordinator token create`)",
             ),
@@ -179,6 +182,15 @@ mod tests {
         ] {
             assert_eq!(Failure::answered(status, &error(kind)).code, code, "{status} {kind}");
         }
+    }
+
+    #[test]
+    fn whoever_is_not_let_in_is_told_how_to_come_in() {
+        let hint = Failure::answered(401, &ApiError::default()).hint;
+        for words in ["sudo volvox-coordinator token create", "--token-file", "VOLVOX_TOKEN_FILE"] {
+            assert!(hint.contains(words), "{hint}");
+        }
+        assert!(!hint.contains("  "), "{hint}");
     }
 
     #[test]

@@ -46,21 +46,22 @@ impl Entry {
     }
 }
 
-/// The ways to those that run and that this user may use, each with its token.
-pub(super) fn running(all: &Path) -> Vec<(Way, Option<String>)> {
+/// The ways to those that run and that this user may use, each with the file of the token it wants.
+pub(super) fn running(all: &Path) -> Vec<(Way, Option<PathBuf>)> {
     let entries = std::fs::read_dir(all).into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     folders.sort();
     folders.iter().filter_map(|folder| way(folder)).collect()
 }
 
-fn way(folder: &Path) -> Option<(Way, Option<String>)> {
+fn way(folder: &Path) -> Option<(Way, Option<PathBuf>)> {
     let entry = Entry::read(folder)?;
     let socket = folder.join(SOCKET);
     if UnixStream::connect(&socket).is_ok() {
         return Some((Way::Unix(socket), None));
     }
-    let token = std::fs::read_to_string(folder.join(TOKEN)).ok()?;
+    let token = folder.join(TOKEN);
+    std::fs::File::open(&token).ok()?;
     TcpStream::connect_timeout(&entry.api, CONNECT).ok()?;
     Some((Way::Url(format!("http://{}", entry.api)), Some(token)))
 }
@@ -97,8 +98,9 @@ mod tests {
         // Somebody else's: it answers, and we have neither its socket nor its token.
         let folder = entry(all.path(), "0", api);
         assert_eq!(running(all.path()), Vec::new());
-        std::fs::write(folder.join(TOKEN), "vlx_1").unwrap();
-        let by_token = (Way::Url(format!("http://{api}")), Some("vlx_1".to_owned()));
+        let token = folder.join(TOKEN);
+        std::fs::write(&token, "vlx_1").unwrap();
+        let by_token = (Way::Url(format!("http://{api}")), Some(token));
         assert_eq!(running(all.path()), vec![by_token.clone()]);
         let other = entry(all.path(), "1", "127.0.0.1:1".parse().unwrap());
         assert_eq!(running(all.path()), vec![by_token.clone()]);

@@ -98,11 +98,22 @@ impl Machine {
         }
         let mut devs = dev::running(&self.devs);
         if devs.len() > 1 {
-            let ways: Vec<String> = devs.iter().map(|(way, _)| format!("--api {way}")).collect();
+            let ways: Vec<String> = devs.iter().map(flags).collect();
             return Err(Failure::usage("several `volvox dev` run on this machine")
                 .hint(format!("say which is meant: {}", ways.join(" or "))));
         }
-        Ok(devs.pop().unwrap_or_else(|| (Way::Url(LOOPBACK.to_owned()), token())))
+        match devs.pop() {
+            Some((way, file)) => Ok((way, file.and_then(|it| std::fs::read_to_string(it).ok()))),
+            None => Ok((Way::Url(LOOPBACK.to_owned()), token())),
+        }
+    }
+}
+
+/// What says which one is meant.
+fn flags((way, token): &(Way, Option<PathBuf>)) -> String {
+    match token {
+        Some(token) => format!("--api {way} --token-file {}", token.display()),
+        None => format!("--api {way}"),
     }
 }
 
@@ -335,11 +346,34 @@ mod tests {
             combine(&place(None), Shown::default(), Config::default(), &machine(folder.path()))
                 .unwrap_err();
         assert!(several.hint.contains("devs/1/api.sock"), "{several:?}");
+        let lent = (Way::Url("http://127.77.1.1:8889".into()), Some("/x/token".into()));
+        assert_eq!(flags(&lent), "--api http://127.77.1.1:8889 --token-file /x/token");
         drop(second);
         assert!(guess(folder.path()).guessed);
         // A real one that does not answer is still the one that is meant.
         std::fs::write(folder.path().join("api.sock"), "").unwrap();
         assert_eq!(guess(folder.path()).way, Way::Url(LOOPBACK.into()));
+    }
+
+    /// As `volvox dev` prints it beside a real one, and as a person sets it for good.
+    #[test]
+    fn an_address_and_a_token_file_lead_past_the_machines_own() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("api.sock"), "").unwrap();
+        let file = folder.path().join("token");
+        std::fs::write(&file, "vlx_lent\n").unwrap();
+        let environment = Shown { token: None, file: Some(file.clone()) };
+        let asked = place(Some("http://127.77.0.1:8889"));
+        let machine = machine(folder.path());
+        let found = combine(&asked, environment, Config::default(), &machine).unwrap();
+        assert_eq!(found.way, Way::Url("http://127.77.0.1:8889".into()));
+        assert_eq!(found.token.as_deref(), Some("vlx_lent"));
+        let config = parse(&format!("token_file = {file:?}")).unwrap();
+        let found = combine(&place(None), Shown::default(), config, &machine).unwrap();
+        assert_eq!(
+            (found.way, found.token.as_deref()),
+            (Way::Url(LOOPBACK.into()), Some("vlx_lent"))
+        );
     }
 
     #[test]

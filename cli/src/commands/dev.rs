@@ -184,6 +184,7 @@ fn welcome(context: &mut Context, cluster: &Cluster, begun: Instant) -> Result<(
     let folder = &cluster.folder.path;
     let (way, api) = (cluster.way(), format!("http://{}", cluster.api));
     let token = cluster.data().join("admin.token");
+    let lent = cluster.lent_token();
     if out.is_json() {
         let cells: Vec<String> = (1..=cluster.layout.cells).map(layout::name).collect();
         return out.entry(&json!({
@@ -200,19 +201,29 @@ fn welcome(context: &mut Context, cluster: &Cluster, begun: Instant) -> Result<(
         out.line("In another terminal:")?;
     } else {
         out.line("Something else answers here too, so in another terminal:")?;
-        out.line(&format!("  export VOLVOX_API={way}"))?;
+        out.line(&format!("  {}", export(&way, &api, lent.as_deref())))?;
     }
     out.line(&format!(
         "  {ours} run hello --rootfs host: --memory 32 --instances 2 --wait -- /bin/sleep 1000"
     ))?;
     out.line(&format!("  {ours} ps"))?;
     out.line("")?;
+    let token = lent.unwrap_or(token);
     out.line(&format!("API    {api}, with the token in {}", token.display()))?;
     out.line(&format!("       or as root {way}"))?;
     out.line(&format!("logs   {}", cluster.log("*").display()))?;
     let then = if cluster.folder.temporary { "removes it all" } else { "keeps only the folder" };
     out.line(&format!("Ctrl-C ends it and {then}"))?;
     out.finish()
+}
+
+/// What leads to it where something else would answer. Its socket is for root alone, so whoever called
+/// `sudo` goes by the token that they were lent; root, in that terminal, can too.
+fn export(way: &str, api: &str, lent: Option<&Path>) -> String {
+    match lent {
+        Some(token) => format!("export VOLVOX_API={api} VOLVOX_TOKEN_FILE={}", token.display()),
+        None => format!("export VOLVOX_API={way}"),
+    }
 }
 
 fn goodbye(out: &mut Output, folder: &Path, temporary: bool) -> Result<(), Failure> {
@@ -304,4 +315,20 @@ fn room(folder: &Path, cells: u8) -> Result<Room, Failure> {
 fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut options = std::fs::File::options();
     options.create(true).truncate(true).write(true).mode(0o600).open(path)?.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_called_sudo_is_not_sent_to_the_socket_of_root() {
+        let (way, api) = ("unix:/run/volvox-dev/0/api.sock", "http://127.77.0.1:8889");
+        assert_eq!(export(way, api, None), format!("export VOLVOX_API={way}"));
+        let lent = Path::new("/run/volvox-dev/0/token");
+        assert_eq!(
+            export(way, api, Some(lent)),
+            "export VOLVOX_API=http://127.77.0.1:8889 VOLVOX_TOKEN_FILE=/run/volvox-dev/0/token"
+        );
+    }
 }

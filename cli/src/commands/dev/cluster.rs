@@ -111,13 +111,20 @@ impl Cluster {
         Ok(())
     }
 
+    /// The token that whoever called `sudo` was lent; none: nobody did.
+    pub(super) fn lent_token(&self) -> Option<PathBuf> {
+        Some(self.slot.path.join(TOKEN)).filter(|path| path.exists())
+    }
+
     /// Whoever called `sudo` may use what they started, without being root.
     fn lend_token(&self) -> Result<(), Failure> {
         let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+        let path = self.slot.path.join(TOKEN);
+        // One that was killed may have left the token of another cluster.
+        let _left = std::fs::remove_file(&path);
         let Some(user) = number("SUDO_UID") else { return Ok(()) };
         let failed = |error: std::io::Error| Failure::failed(format!("lend the token: {error}"));
         let token = std::fs::read(self.data().join("admin.token")).map_err(failed)?;
-        let path = self.slot.path.join(TOKEN);
         super::write_private(&path, &token).map_err(failed)?;
         std::os::unix::fs::chown(&path, Some(user), number("SUDO_GID")).map_err(failed)
     }
