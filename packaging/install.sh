@@ -107,9 +107,11 @@ place_extras() { # PROGRAM
 
 place_configuration() { # PART
     target=$root/etc/volvox/$1.toml
+    place 644 "$from/etc/$1.toml" "$prefix/share/volvox/$1.toml"
     if [ -e "$target" ]; then
         if ! cmp -s "$from/etc/$1.toml" "$target"; then
-            say "/etc/volvox/$1.toml stays as it is"
+            say "/etc/volvox/$1.toml stays as it is. What this release has there:"
+            say "  diff -u /etc/volvox/$1.toml $prefix/share/volvox/$1.toml"
         fi
     else
         place 644 "$from/etc/$1.toml" "/etc/volvox/$1.toml"
@@ -149,13 +151,14 @@ begin_service() { # PART
     # A restart evacuates nothing: the unit says which signal it is.
     if systemctl --quiet is-active "volvox-$1"; then
         systemctl restart "volvox-$1" || not_started "$1"
-    elif ! systemctl --quiet is-enabled "volvox-$1" 2>/dev/null; then
-        systemctl enable "volvox-$1"
+    elif [ -n "$is_new" ] || ! systemctl --quiet is-enabled "volvox-$1" 2>/dev/null; then
+        # By force: a package that was removed and not purged leaves links to a unit that is gone.
+        systemctl enable --force "volvox-$1"
         systemctl start "volvox-$1" || not_started "$1"
     fi
     # Once: whoever switched it off later does not want it.
-    if [ "$1" = coordinator ] && [ -n "$is_new" ]; then
-        systemctl enable --now volvox-coordinator-backup.timer || not_started coordinator-backup
+    if [ "$1" = coordinator ] && [ -n "$has_new_timer" ]; then
+        systemctl enable --force --now volvox-coordinator-backup.timer || not_started coordinator-backup
     fi
     if [ "$1" = coordinator ] && ! systemctl --quiet is-enabled volvox-coordinator-backup.timer 2>/dev/null; then
         say "the daily backup is off. To switch it on: systemctl enable --now volvox-coordinator-backup.timer"
@@ -170,11 +173,13 @@ not_started() { # PART
 
 install_part() { # PART
     is_new=
-    if [ ! -e "$units/volvox-$1-backup.timer" ]; then is_new=yes; fi
+    has_new_timer=
+    if [ ! -e "$units/volvox-$1.service" ]; then is_new=yes; fi
+    if [ ! -e "$units/volvox-$1-backup.timer" ]; then has_new_timer=yes; fi
     if [ "$1" = cli ]; then
         place 755 "$from/bin/volvox" "$prefix/bin/volvox"
         place_extras volvox
-        say "volvox is in $prefix/bin"
+        say "the command line: $prefix/bin/volvox"
         return
     fi
     place 755 "$from/bin/volvox-$1" "$prefix/bin/volvox-$1"
@@ -186,8 +191,9 @@ install_part() { # PART
     place_units "$1"
     begin_service "$1"
     case "$1" in
-    agent) say "to make this machine a cell: volvox-agent join LINE" ;;
-    coordinator) say "for the line to run on each cell: volvox-coordinator init" ;;
+    # With the whole path: sudo's own does not have /usr/local/bin everywhere.
+    agent) say "to make this machine a cell: sudo $prefix/bin/volvox-agent join LINE" ;;
+    coordinator) say "for the line to run on each cell: sudo $prefix/bin/volvox-coordinator init" ;;
     esac
 }
 
@@ -213,6 +219,10 @@ remove_part() { # PART
     fi
     if [ "$1" = agent ] && [ -z "$root" ] && [ -f "$prefix/bin/volvox-agent" ] &&
         ! "$prefix/bin/volvox-agent" clean; then
+        if [ -e /etc/volvox/agent.toml ] &&
+            ! "$prefix/bin/volvox-agent" config --check /etc/volvox/agent.toml >/dev/null 2>&1; then
+            fail "/etc/volvox/agent.toml is faulty, see above, and only it says where the containers are: mend it and try again"
+        fi
         fail "not everything could be taken away, see above, so the program stays. Mend the cause and try again"
     fi
     if [ "$action" = purge ] && [ -z "$root" ] && grep -q " /var/lib/volvox/$1/" /proc/mounts; then
@@ -229,7 +239,8 @@ remove_part() { # PART
         say "volvox is gone"
         return
     fi
-    rm -f "$root$prefix/share/man/man8/$name"*.8
+    rm -f "$root$prefix/share/man/man8/$name"*.8 "$root$prefix/share/volvox/$1.toml"
+    rmdir "$root$prefix/share/volvox" 2>/dev/null || true
     if [ "$1" = agent ]; then
         rm -f "$root$prefix/lib/volvox/volvox-shim"
         rmdir "$root$prefix/lib/volvox" 2>/dev/null || true
@@ -271,6 +282,8 @@ if [ "$action" = install ]; then
     machine=$(cat "$from/machine" 2>/dev/null || uname -m)
     [ -n "$root" ] || [ "$machine" = "$(uname -m)" ] ||
         fail "this tar is for $machine, and this machine is $(uname -m)"
+    # What packaging/tar has to say of what it made.
+    if [ -f "$from/CAUTION" ]; then sed 's/^/install: CAUTION: /' "$from/CAUTION" >&2; fi
 fi
 for part in $parts; do refuse_packaged "$part"; done
 for part in $parts; do

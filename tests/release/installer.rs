@@ -85,7 +85,12 @@ fn what_is_installed_is_upgraded_and_taken_away_again() {
     let folder = tempfile::tempdir().unwrap();
     let tar = unpacked(folder.path());
     let (script, system) = (tar.join("install.sh"), folder.path().join("system"));
-    done(&install(&script, &system, &["agent", "coordinator", "cli"]));
+    let told = done(&install(&script, &system, &["agent", "coordinator", "cli"]));
+    // sudo does not find them everywhere.
+    for path in ["bin/volvox\n", "bin/volvox-agent join LINE\n", "bin/volvox-coordinator init\n"] {
+        assert!(told.contains(&format!(" /usr/local/{path}")), "{told}");
+    }
+    assert!(!told.contains("CAUTION"), "{told}");
     let placed = files(&system);
     for file in [
         "/usr/local/bin/volvox",
@@ -97,6 +102,7 @@ fn what_is_installed_is_upgraded_and_taken_away_again() {
         "/usr/local/share/bash-completion/completions/volvox",
         "/etc/volvox/agent.toml",
         "/etc/volvox/coordinator.toml",
+        "/usr/local/share/volvox/agent.toml",
         "/etc/systemd/system/volvox-agent.service",
         "/etc/systemd/system/volvox-coordinator.service",
         "/etc/systemd/system/volvox-coordinator-backup.service",
@@ -119,6 +125,8 @@ fn what_is_installed_is_upgraded_and_taken_away_again() {
     std::fs::write(system.join("etc/volvox/agent.toml"), "zone = \"z1\"\n").unwrap();
     let told = done(&install(&script, &system, &["agent"]));
     assert!(told.contains("/etc/volvox/agent.toml stays"), "{told}");
+    let compare = "diff -u /etc/volvox/agent.toml /usr/local/share/volvox/agent.toml";
+    assert!(told.contains(compare), "{told}");
     let agent = std::fs::read_to_string(system.join("usr/local/bin/volvox-agent")).unwrap();
     assert!(agent.contains("two"), "{agent}");
     assert_eq!(std::fs::read(system.join("etc/volvox/agent.toml")).unwrap(), b"zone = \"z1\"\n");
@@ -165,6 +173,18 @@ fn the_tar_itself_is_taken() {
     // Where it was put is found again.
     done(&install(&script, &system, &["--purge", "agent"]));
     assert_eq!(files(&system), Vec::<String>::new());
+}
+
+/// `packaging/tar` writes it where there was no musl.
+#[test]
+fn what_a_tar_has_to_caution_of_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let tar = unpacked(folder.path());
+    std::fs::write(tar.join("CAUTION"), "no musl\nno names\n").unwrap();
+    let output = install(&tar.join("install.sh"), &folder.path().join("system"), &["agent"]);
+    done(&output);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(said, "install: CAUTION: no musl\ninstall: CAUTION: no names\n");
 }
 
 #[test]
@@ -326,12 +346,201 @@ fn mount_points_are_left_and_said() {
     assert!(said.ends_with("left: /var/lib/volvox /var/lib/volvox/agent\n"), "{said}");
 }
 
+/// A machine with the maintainer scripts of packages in `/tar/deb`, and a systemd that does and says what
+/// files in `/run/says` want: `active` and `failing` are lists of units.
+fn packaged(name: &str) -> Option<Machine> {
+    let machine = Machine::new(name)?;
+    for part in ["agent", "coordinator"] {
+        let place = machine.tar().join("deb").join(part);
+        std::fs::create_dir_all(&place).unwrap();
+        for script in std::fs::read_dir(root().join("packaging/deb").join(part)).unwrap().flatten()
+        {
+            std::fs::copy(script.path(), place.join(script.file_name())).unwrap();
+        }
+    }
+    std::fs::write(machine.tar().join("begin"), BEGIN).unwrap();
+    Some(machine)
+}
+
+/// Sourced first: what is asked of systemd is written down in `/run/asked`.
+const BEGIN: &str = r#"
+mount -t tmpfs none /usr/share
+mkdir -p /usr/share/volvox /run/systemd/system /run/says /usr/local/bin
+cp /tar/etc/*.toml /usr/share/volvox/
+: >/run/asked; : >/run/says/active; : >/run/says/failing
+fake() { printf '#!/bin/sh
+%s
+' "$2" >/usr/local/bin/$1; chmod 755 /usr/local/bin/$1; }
+fake systemctl 'echo "systemctl $*" >>/run/asked
+case "$*" in
+*is-active*) for last; do :; done; grep -qx "$last" /run/says/active ;;
+*is-enabled*) echo enabled ;;
+esac'
+fake deb-systemd-invoke 'echo "invoke $*" >>/run/asked; ! grep -qx "$2" /run/says/failing'
+fake deb-systemd-helper 'echo "helper $*" >>/run/asked'
+fake systemd-sysusers ':'
+fake getent 'false'
+PATH=/usr/local/bin:$PATH
+deb() { part=$1; script=$2; shift 2; sh /tar/deb/$part/$script "$@"; }
+"#;
+
+/// What dpkg calls when, as Debian's policy has it.
+#[test]
+fn a_configuration_is_placed_once_and_is_the_operators() {
+    let name = "a_configuration_is_placed_once_and_is_the_operators";
+    let Some(machine) = packaged(name) else { return };
+    let (code, said) = machine.does(
+        "umask 077; . /tar/begin
+         deb agent postinst configure ''
+         cmp /etc/volvox/agent.toml /usr/share/volvox/agent.toml
+         stat -c 'mode %a' /etc/volvox/agent.toml; stat -c 'folder %a' /etc/volvox
+         # An upgrade, with another one in the package.
+         echo mine >/etc/volvox/agent.toml
+         echo theirs >/usr/share/volvox/agent.toml
+         deb agent prerm upgrade 2
+         deb agent postrm upgrade 2
+         deb agent postinst configure 1
+         cat /etc/volvox/agent.toml
+         # What was deleted stays away, at an upgrade and when a removal is given up.
+         rm /etc/volvox/agent.toml
+         deb agent postinst configure 1
+         deb agent postinst abort-remove
+         ls -A /etc/volvox
+         # Somebody's link, to nowhere yet.
+         ln -s /nowhere /etc/volvox/agent.toml
+         deb agent postinst configure ''
+         readlink /etc/volvox/agent.toml
+         deb agent postrm purge
+         echo left: $(find /etc/volvox /var/lib/volvox 2>/dev/null)",
+    );
+    assert_eq!(code, 0, "{said}");
+    let lines: Vec<&str> =
+        said.lines().filter(|it| !it.starts_with("volvox-agent: to make")).collect();
+    assert_eq!(lines, ["mode 644", "folder 755", "mine", "/nowhere", "left:"], "{said}");
+}
+
+#[test]
+fn a_service_that_does_not_start_is_named_and_the_package_is_installed() {
+    let name = "a_service_that_does_not_start_is_named_and_the_package_is_installed";
+    let Some(machine) = packaged(name) else { return };
+    for (part, before, failing, is_told) in [
+        ("agent", "''", "volvox-agent.service", true),
+        ("agent", "1", "volvox-agent.service", true),
+        ("agent", "1", "", false),
+        ("coordinator", "1", "volvox-coordinator.service", true),
+        ("coordinator", "1", "volvox-coordinator-backup.timer", true),
+        ("coordinator", "1", "", false),
+    ] {
+        let script = format!(
+            ". /tar/begin; mkdir -p /var/lib/volvox/coordinator
+             echo volvox-{part}.service >/run/says/active
+             echo {failing} >/run/says/failing
+             deb {part} postinst configure {before}; cat /run/asked"
+        );
+        let (code, said) = machine.does(&script);
+        assert_eq!(code, 0, "{said}");
+        assert_eq!(said.contains("DID NOT START"), is_told, "{part} {before} {failing}: {said}");
+        let unit = failing.trim_end_matches(".service");
+        assert_eq!(said.contains(&format!("journalctl -u {unit} -n")), is_told, "{said}");
+        let verb = if before == "1" { "restart" } else { "start" };
+        assert!(said.contains(&format!("invoke {verb} volvox-{part}.service")), "{said}");
+    }
+}
+
+#[test]
+fn a_removal_that_fails_says_the_true_reason() {
+    let Some(machine) = packaged("a_removal_that_fails_says_the_true_reason") else { return };
+    let with = |clean: &str, check: &str, words: &str| {
+        machine.does(&format!(
+            ". /tar/begin; mkdir -p /etc/volvox; : >/etc/volvox/agent.toml
+             fake volvox-agent 'case $1 in clean) {clean} ;; config) {check} ;; esac'
+             code=0; {words} deb agent prerm remove || code=$?
+             [ $code != 0 ] || deb agent postrm remove
+             ls /run/volvox-agent.* 2>/dev/null || true
+             exit $code"
+        ))
+    };
+    let gone = "gone are the program, the containers and their network";
+    let (code, said) = with("true", "true", "");
+    assert!(code == 0 && said.contains(gone) && !said.contains("NOT GONE"), "{said}");
+    let (code, said) = with("false", "true", "");
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("not everything could be taken away"), "{said}");
+    assert!(said.contains("VOLVOX_LEAVE=yes dpkg -r volvox-agent"), "{said}");
+    let (code, said) = with("false", "false", "");
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("/etc/volvox/agent.toml is faulty"), "{said}");
+    assert!(said.contains("VOLVOX_LEAVE=yes dpkg -r volvox-agent"), "{said}");
+    assert!(!said.contains("not everything could be taken away"), "{said}");
+    for (clean, is_left) in [("false", true), ("true", false)] {
+        let (code, said) = with(clean, "false", "export VOLVOX_LEAVE=yes;");
+        assert_eq!(code, 0, "{said}");
+        assert_eq!(said.contains("NOT GONE"), is_left, "{said}");
+        assert_eq!(said.contains(gone), !is_left, "{said}");
+        assert!(!said.contains("/run/volvox-agent."), "a mark is left: {said}");
+    }
+}
+
+#[test]
+fn an_installation_that_is_given_up_leaves_no_mark() {
+    let Some(machine) = packaged("an_installation_that_is_given_up_leaves_no_mark") else { return };
+    for part in ["agent", "coordinator"] {
+        let (code, said) = machine.does(&format!(
+            ". /tar/begin; deb {part} preinst install 1; ls /run/volvox-{part}.*
+             deb {part} postrm abort-install 1; ls /run"
+        ));
+        assert_eq!(code, 0, "{said}");
+        let mark = format!("volvox-{part}.installed-again");
+        assert_eq!(said.matches(&mark).count(), 1, "{said}");
+    }
+}
+
+/// Remove the package, install the tar, purge the package: what is there is the tar's by then.
+#[test]
+fn a_purge_leaves_what_is_the_tars() {
+    let Some(machine) = packaged("a_purge_leaves_what_is_the_tars") else { return };
+    for (part, unit, is_kept) in [
+        ("agent", "cp /tar/systemd/volvox-agent.service /etc/systemd/system/", false),
+        ("agent", "ln -s /dev/null /etc/systemd/system/volvox-agent.service", false),
+        ("agent", "sh /tar/install.sh agent", true),
+        ("agent", "sh /tar/install.sh --prefix /opt agent", true),
+        ("coordinator", "", false),
+        ("coordinator", "sh /tar/install.sh coordinator", true),
+    ] {
+        let (code, said) = machine.does(&format!(
+            ". /tar/begin
+             rm /usr/local/bin/getent
+             echo volvox-coordinator:x:999:999::/:/bin/false >>/etc/passwd
+             fake userdel 'echo userdel $*'
+             fake chown ':'
+             mkdir -p /etc/systemd/system /etc/volvox /var/lib/volvox/{part}
+             echo theirs >/etc/volvox/{part}.toml; echo data >/var/lib/volvox/{part}/kept
+             {unit}
+             : >/run/asked
+             deb {part} postrm purge
+             echo left: $(ls /etc/volvox /var/lib/volvox/{part} 2>/dev/null)
+             cat /run/asked"
+        ));
+        assert_eq!(code, 0, "{said}");
+        let left = said.lines().find_map(|it| it.strip_prefix("left:")).unwrap();
+        assert_eq!(left.contains(&format!("{part}.toml")), is_kept, "{unit}: {said}");
+        assert_eq!(left.contains("kept"), is_kept, "{unit}: {said}");
+        assert_eq!(said.contains(&format!("install.sh --purge {part}")), is_kept, "{said}");
+        assert_eq!(said.contains(&format!("enable volvox-{part}.service")), is_kept, "{said}");
+        let goes = part == "coordinator" && !is_kept;
+        assert_eq!(said.contains("userdel volvox-coordinator"), goes, "{said}");
+    }
+}
+
 /// Maintainer scripts and the rest are understood by the shells that will read them.
 #[test]
 fn scripts_are_understood_by_their_shells() {
     for (shell, file) in [
         ("sh", "packaging/install.sh"),
         ("bash", "packaging/tar"),
+        ("bash", "packaging/demo"),
+        ("sh", "packaging/deb/agent/preinst"),
+        ("sh", "packaging/deb/coordinator/preinst"),
         ("sh", "packaging/deb/agent/postinst"),
         ("sh", "packaging/deb/agent/prerm"),
         ("sh", "packaging/deb/agent/postrm"),

@@ -26,10 +26,9 @@ fn unit(name: &str) -> String {
 fn units_say_what_they_must() {
     for name in UNITS {
         let text = unit(name);
-        let has = |line: &str| text.lines().any(|it| it == line);
-        for line in ["Type=notify", "KillMode=process", "Restart=on-failure", "NoNewPrivileges=yes"]
-        {
-            assert!(has(line), "{name}: {line}");
+        for line in ["Type=notify", "KillMode=process", "RestartSec=", "NoNewPrivileges=yes"] {
+            let is_it = |it: &str| it == line || line.ends_with('=') && it.starts_with(line);
+            assert!(text.lines().any(is_it), "{name}: {line}");
         }
         assert!(text.contains("\nWatchdogSec="), "{name}: no watchdog");
         let ordered = text.lines().filter(|it| !it.starts_with('#'));
@@ -40,6 +39,40 @@ fn units_say_what_they_must() {
     // A restart must not evacuate.
     assert!(unit("volvox-agent.service").contains("\nRestartKillSignal=SIGINT\n"));
     assert!(unit("volvox-coordinator.service").contains("\nUser=volvox-coordinator\n"));
+    // An agent that was evacuated ends well, and stays away; a coordinator has no reason to.
+    assert!(unit("volvox-agent.service").contains("\nRestart=on-failure\n"));
+    assert!(unit("volvox-coordinator.service").contains("\nRestart=always\n"));
+    // Cores would have keys in them. What is in containers inherits the hard limit, and may have its own.
+    assert!(unit("volvox-agent.service").contains("\nLimitCORE=0:infinity\n"));
+    assert!(unit("volvox-coordinator.service").contains("\nLimitCORE=0\n"));
+}
+
+/// A program that is told of a file which is not there does not start; the operator may delete it.
+#[test]
+fn units_name_no_configuration_so_that_there_need_be_none() {
+    for name in UNITS {
+        assert!(!unit(name).contains("--config"), "{name}");
+    }
+}
+
+/// A crash is over within a second; an agent that ends with what is wrong is not started every second.
+#[test]
+fn an_agent_that_said_what_is_wrong_waits() {
+    let text = unit("volvox-agent.service");
+    let line = text.lines().find_map(|it| it.strip_prefix("ExecStopPost=-/bin/sh -c '")).unwrap();
+    let script =
+        line.strip_suffix('\'').unwrap().replace("$$", "$").replace("sleep 10", "echo waits");
+    for (code, status, waits) in [
+        ("exited", "2", true),
+        ("exited", "0", false),
+        ("exited", "101", false),
+        ("killed", "2", false),
+    ] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).env("EXIT_CODE", code).env("EXIT_STATUS", status);
+        let said = shell.output().unwrap();
+        assert_eq!(said.stdout == b"waits\n", waits, "{code} {status}: {said:?}");
+    }
 }
 
 /// Every day, as the coordinator's user, beside it; and never more files than a number.
@@ -211,6 +244,8 @@ fn every_file_of_a_package_exists_or_is_made() {
         }
         for asset in package["assets"].as_array().unwrap() {
             let source = asset[0].as_str().unwrap();
+            // dpkg would take it for a conffile, and ask about it at upgrades.
+            assert!(!asset[1].as_str().unwrap().starts_with("etc"), "{part}: {source}");
             count += 1;
             let is_there = if let Some(program) = source.strip_prefix("target/release/") {
                 recipe.contains(&format!("--bin {program}"))
