@@ -1,6 +1,8 @@
 //! Alert rules and the dashboard: every name in them is exported, and Prometheus understands them.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -77,17 +79,89 @@ fn what_must_never_rise_has_an_alert() {
     }
 }
 
+/// Prometheus's own tool, from PATH or from where `make tools` unpacks it.
+fn promtool() -> Option<PathBuf> {
+    let ours = root().join("target/tools/promtool");
+    let places = ["promtool".into(), ours];
+    places.into_iter().find(|it| Command::new(it).arg("--version").output().is_ok())
+}
+
+#[track_caller]
+fn ask(promtool: &Path, words: [&str; 3], folder: &Path) {
+    let said = Command::new(promtool).args(words).current_dir(folder).output().unwrap();
+    let told = [said.stdout, said.stderr].concat();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&told));
+}
+
+const NO_PROMTOOL: &str = "no promtool here (`make tools` unpacks it; Debian: prometheus)";
+
 #[test]
 fn prometheus_understands_the_rules_and_they_fire_when_they_should() {
     let name = "prometheus_understands_the_rules_and_they_fire_when_they_should";
-    if Command::new("promtool").arg("--version").output().is_err() {
-        skip(name, "no promtool here (Debian: prometheus)");
+    let Some(promtool) = promtool() else {
+        skip(name, NO_PROMTOOL);
         return;
-    }
+    };
     let folder = root().join("packaging/monitoring");
     for words in [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]] {
-        let said = Command::new("promtool").args(words).current_dir(&folder).output().unwrap();
-        let told = [said.stdout, said.stderr].concat();
-        assert!(said.status.success(), "{}", String::from_utf8_lossy(&told));
+        ask(&promtool, words, &folder);
     }
+}
+
+/// A rule that was never seen to fire may be one that cannot: what fires in `alerts_test.yml` is written
+/// as `alertname:` on a line of its own, and is followed by what is expected.
+#[test]
+fn every_alert_is_seen_to_fire() {
+    let read = |file: &str| {
+        std::fs::read_to_string(root().join("packaging/monitoring").join(file)).unwrap()
+    };
+    let (rules, tries) = (read("alerts.yml"), read("alerts_test.yml"));
+    let after = |text: &str, word: &str| -> BTreeSet<String> {
+        let names = text.lines().filter_map(|line| line.trim_start().strip_prefix(word));
+        names.map(|it| it.trim().to_owned()).collect()
+    };
+    let fired = after(&tries, "alertname:");
+    let alerts = after(&rules, "- alert:");
+    assert!(alerts.len() > 20, "{alerts:?}");
+    assert_eq!(fired, alerts);
+}
+
+/// The expressions of the dashboard as rules that record, which is what promtool can check. A variable of
+/// Grafana's own is a duration or a number; ours are texts in quotes, where any word will do.
+fn recorded(dashboard: &Value) -> String {
+    let mut rules = "groups:\n  - name: dashboard\n    rules:\n".to_owned();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let inside = |panel: &Value| panel["targets"].as_array().cloned().unwrap_or_default();
+    for (nth, target) in panels.flat_map(inside).enumerate() {
+        let mut expression = target["expr"].as_str().unwrap().to_owned();
+        for (variable, value) in [
+            ("$__rate_interval", "5m"),
+            ("$__interval", "1m"),
+            ("$__range", "6h"),
+            ("$cell", "any"),
+            ("$app", "any"),
+        ] {
+            expression = expression.replace(variable, value);
+        }
+        assert!(!expression.contains('$'), "{expression}: what is this variable?");
+        // A text of JSON is one of YAML too.
+        let expression = Value::from(expression);
+        let _ = writeln!(rules, "      - record: dashboard:{nth}\n        expr: {expression}");
+    }
+    rules
+}
+
+#[test]
+fn prometheus_understands_every_expression_of_the_dashboard() {
+    let name = "prometheus_understands_every_expression_of_the_dashboard";
+    let Some(promtool) = promtool() else {
+        skip(name, NO_PROMTOOL);
+        return;
+    };
+    let text = std::fs::read_to_string(root().join("packaging/monitoring/dashboard.json")).unwrap();
+    let rules = recorded(&serde_json::from_str(&text).unwrap());
+    assert!(rules.matches("- record:").count() > 30, "{rules}");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("dashboard.yml"), rules).unwrap();
+    ask(&promtool, ["check", "rules", "dashboard.yml"], folder.path());
 }
