@@ -229,9 +229,9 @@ reference: setup ## Write docs/reference anew from the programs themselves; need
 security: setup ## What a container of ours and one of runc have, side by side; needs root and runc
 	@cargo test -q -p volvox-agent --test attacks compare:: -- --nocapture
 
-# Without debug assertions there are no deliberate bugs, and more seeds in a minute.
+# With the assertions that the tests have: a seed that fails there fails here.
 sim: setup ## Whole simulated fleets for SECONDS (60) on all cores; SEED=n CELLS=n repeats one and tells it
-	@cargo run -q --release -p volvox-tests --bin sim -- --cells $(CELLS) \
+	@cargo run -q --profile sim -p volvox-tests --bin sim -- --cells $(CELLS) \
 		$(if $(SEED),--seed $(SEED),--seconds $(SECONDS) --first $(FIRST)) $(ARGS)
 
 schemathesis: setup ## Calls made from the OpenAPI document against a real coordinator; needs Python

@@ -55,10 +55,10 @@ fn expect_all(plans: &[Plan]) -> BTreeMap<&'static str, u64> {
     };
     let (less, failure) = shrink(&plan, failure, SHRINKING);
     let story = run(&less.told()).story.join("\n");
-    let (seed, cells) = (plan.seed, plan.cells);
+    let (seed, cells, again) = (plan.seed, plan.cells, less.again());
     panic!(
-        "seed {seed}: {failure}\n{story}\nthe least that fails alike: {less:?}\n\
-         again: make sim SEED={seed} CELLS={cells}; when it is mended: add it to tests/sim/seeds.txt"
+        "seed {seed}: {failure}\n{story}\nthe least that fails alike: {again}\n\
+         all of it: make sim SEED={seed} CELLS={cells}; when it is mended: add it to tests/sim/seeds.txt"
     );
 }
 
@@ -75,6 +75,21 @@ fn two_thousand_fleets_of_fifty_cells_survive_all_trouble() {
     }
     let met = [
         "agent died in the middle",
+        "assignments not written",
+        "assignments torn",
+        "cell and board differ",
+        "check failed",
+        "container never made",
+        "container not destroyed",
+        "container not made",
+        "name used again",
+        "not placed",
+        "power lost in the middle",
+        "power lost with containers",
+        "question refused",
+        "record not kept",
+        "task not started",
+        "turn not in time",
         "coordinator died in a commit",
         "callback failed",
         "callback given up",
@@ -127,6 +142,25 @@ fn seeds_that_ever_failed_pass() {
     let plans: Vec<Plan> = lines.map(|line| read(line).expect(line)).collect();
     assert!(!plans.is_empty());
     expect_all(&plans);
+}
+
+/// What a failure prints must show the failure again: each word of it is read by the program.
+#[test]
+fn the_command_that_is_told_asks_for_the_same_run() {
+    let without = Plan { kinds: [].into(), ..Plan::new(2, 3) };
+    assert!(without.again().ends_with("--only none\""), "{}", without.again());
+    for plan in [Plan::new(1, 8), Plan::new(7, 4), without] {
+        let told = plan.again();
+        let (words, args) = told.split_once(" ARGS=").expect("it has arguments");
+        assert_eq!(words, format!("make sim SEED={} CELLS={}", plan.seed, plan.cells));
+        let asked = std::process::Command::new(env!("CARGO_BIN_EXE_sim"))
+            .args(["--seed", &plan.seed.to_string(), "--cells", &plan.cells.to_string()])
+            .args(args.trim_matches('"').split(' '))
+            .output()
+            .expect("it is built");
+        let said = String::from_utf8_lossy(&asked.stdout);
+        assert_eq!(said.lines().next(), Some(&*format!("{:?}", plan.told())), "{told}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! changes in one transaction of the [`store`], then publishes them to the [`view`], answers, and
 //! hands out events (by the [`hub`]) and effects. Whoever reads, reads a view: never the board, never SQLite.
 
+pub mod clock;
 pub mod command;
 pub mod driver;
 pub mod hub;

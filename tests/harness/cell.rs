@@ -17,6 +17,7 @@ use volvox_agent::rep::paging::Paging;
 use volvox_agent::runtime::deed::Deed;
 use volvox_agent::runtime::fake::FakeMachine;
 use volvox_mesh::logic::Input as MeshInput;
+use volvox_mesh::request::AskError;
 use volvox_mesh::simulation::sample_info;
 use volvox_protocol::cell::{CellCapacity, CellInfo, RootfsProvider};
 use volvox_protocol::container::ContainerState;
@@ -27,8 +28,10 @@ use volvox_protocol::request::CellOrder;
 use volvox_protocol::time::Timestamp;
 
 use super::plan::{Kind, Plan};
-use super::world::{CENTER, Event, For, Question, Reply, World};
+use super::world::{CENTER, Event, For, LetterId, Question, Reply, World};
 
+/// What an executor says that has no time.
+const BUSY: &str = "the executor is busy";
 /// How long the coordinator has to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
@@ -38,7 +41,37 @@ pub(super) struct Disk {
     progress: BTreeMap<ContainerGuid, Vec<u8>>,
     work: BTreeMap<ContainerGuid, Vec<u8>>,
     assignments: Vec<u8>,
+    /// Nothing can be written.
     pub(super) full: bool,
+    /// Some of what is written fails.
+    pub(super) bad: bool,
+}
+
+impl Disk {
+    /// Whether a write fails. A part of it may be there all the same.
+    fn refuses(&self, random: &mut SplitMix) -> bool {
+        self.full || (self.bad && random.once_in(2))
+    }
+
+    /// A write that was not finished, or not acknowledged: any part of it may be there.
+    fn tear(&mut self, write: Write, random: &mut SplitMix) {
+        match write {
+            Write::Append(bytes) => {
+                let part = random.below(bytes.len() + 1);
+                self.assignments.extend_from_slice(&bytes[..part]);
+                // What was given to the file may be there before what is in it.
+                if random.once_in(3) {
+                    self.assignments.resize(self.assignments.len() + bytes.len() - part, 0);
+                }
+            }
+            Write::Replace(bytes) => {
+                // It was put in its place, or was not.
+                if random.once_in(2) {
+                    self.assignments = bytes;
+                }
+            }
+        }
+    }
 }
 
 /// How far a clock is ahead, or behind.
@@ -107,11 +140,20 @@ pub(super) struct Agent {
     asks: BTreeMap<u64, Asked>,
     next_ask: u64,
     /// Letters of the coordinator, by the number that the rep knows them by.
-    letters: BTreeMap<u64, u64>,
+    letters: BTreeMap<u64, LetterId>,
     next_message: u64,
     refused: Vec<(ContainerGuid, String)>,
-    /// It dies after so many writes and effects.
-    pub(super) fuse: Option<u32>,
+    /// What becomes of it after so many writes and effects.
+    pub(super) fuse: Option<(u32, Last)>,
+}
+
+/// What ends an agent in the middle of something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Last {
+    /// Its process is killed.
+    Killed,
+    /// Its machine loses its power.
+    Dark,
 }
 
 /// What an answer is for.
@@ -192,7 +234,7 @@ impl World {
         }
         cell.line.get_or_insert(cell.wall);
         let (local, wall) = (cell.local(now), cell.wall.local(now));
-        let known = read_records(&cell.disk);
+        let known = read_records(&mut cell.disk);
         let made = known.iter().filter(|(_, (saved, _))| saved.may_exist());
         let guids: BTreeSet<ContainerGuid> = made.map(|(guid, _)| guid.clone()).collect();
         // As a runtime finds them: what was to be told to the last agent is not, exits are there.
@@ -263,18 +305,18 @@ impl World {
         }
     }
 
-    /// The machine loses its power. What was being written may be torn.
+    /// The machine loses its power. What it was writing may be torn.
     pub(super) fn kill_machine(&mut self, nth: usize) {
         self.kill_agent(nth);
-        let torn = self.random.once_in(3);
         let cell = &mut self.cells[nth];
+        let with_containers = cell.machine.containers().next().is_some();
         cell.machine = FakeMachine::default();
         cell.disk.progress.clear();
         cell.disk.work.clear();
         cell.line = None;
         cell.is_old = false;
-        if torn {
-            cell.disk.assignments.extend_from_slice(&[9, 0, 0, 0, 1, 2, 3]);
+        if with_containers {
+            self.count("power lost with containers");
         }
     }
 
@@ -296,7 +338,7 @@ impl World {
             Event::MachineDue => self.machine_due(nth),
             Event::Ordered(letter, orders) => self.ordered(nth, letter, orders),
             Event::Replied(ask, reply) => self.answered(nth, ask, reply),
-            Event::AskOver(ask) => self.unanswered(nth, ask, Unanswered::Unknown),
+            Event::NotReplied(ask, error) => self.unanswered(nth, ask, &error),
             _ => {}
         }
     }
@@ -335,6 +377,9 @@ impl World {
 
     /// When the machine does something next. Not at once: its outcomes come from threads.
     pub(super) fn plan_due(&mut self, nth: usize) {
+        for what in std::mem::take(&mut self.cells[nth].machine.met) {
+            self.count(what);
+        }
         let Some(at) = self.cells[nth].machine.next_due() else { return };
         if self.cells[nth].agent.is_none() {
             return;
@@ -370,20 +415,22 @@ impl World {
             let Some(agent) = &mut cell.agent else { return false };
             match effect {
                 DepotEffect::Keep(guid) => {
+                    let refused = cell.disk.refuses(&mut self.random);
                     if cell.mortal
-                        && !cell.disk.full
+                        && !refused
                         && let Some(progress) = agent.depot.progress(&guid)
                     {
                         let bytes = serde_json::to_vec(&progress).expect("it can be written");
                         cell.disk.progress.insert(guid.clone(), bytes);
                     }
-                    if cell.disk.full {
+                    if refused {
                         keeping.not_kept(guid.clone());
+                        *self.counts.entry("record not kept").or_default() += 1;
                     }
                     touched.insert(guid);
                 }
                 DepotEffect::KeepWork(guid, work) => {
-                    if cell.mortal && !cell.disk.full {
+                    if cell.mortal && !cell.disk.refuses(&mut self.random) {
                         let bytes = serde_json::to_vec(&work).expect("it can be written");
                         cell.disk.work.insert(guid, bytes);
                     }
@@ -446,14 +493,23 @@ impl World {
         let Some(agent) = &mut self.cells[nth].agent else { return true };
         match &mut agent.fuse {
             None => false,
-            Some(0) => {
-                self.count("agent died in the middle");
+            Some((0, last)) => {
+                let last = *last;
                 let id = self.cells[nth].id.clone();
-                self.tell(|| format!("{id}: the agent dies in the middle of something"));
-                self.kill_agent(nth);
+                self.tell(|| format!("{id}: the agent dies in the middle of something: {last:?}"));
+                match last {
+                    Last::Killed => {
+                        self.count("agent died in the middle");
+                        self.kill_agent(nth);
+                    }
+                    Last::Dark => {
+                        self.count("power lost in the middle");
+                        self.kill_machine(nth);
+                    }
+                }
                 true
             }
-            Some(left) => {
+            Some((left, _)) => {
                 *left -= 1;
                 false
             }
@@ -478,7 +534,7 @@ impl World {
         loop {
             let Some(agent) = &mut self.cells[nth].agent else { return };
             let effects = agent.rep.go_on(local);
-            if !self.write_down(nth, &effects) {
+            if !self.write_down(nth, local, &effects) {
                 return;
             }
             if effects.is_empty() {
@@ -510,7 +566,7 @@ impl World {
     }
 
     /// Whether the agent is still there.
-    fn write_down(&mut self, nth: usize, effects: &[Effect]) -> bool {
+    fn write_down(&mut self, nth: usize, local: Timestamp, effects: &[Effect]) -> bool {
         let Some(agent) = &mut self.cells[nth].agent else { return false };
         for effect in effects {
             if let Effect::Assign(assigned) = effect {
@@ -519,24 +575,26 @@ impl World {
                 agent.text.unassign(instance);
             }
         }
+        // As the rep's driver: what failed is tried again with the next write, or now and then.
+        if effects.is_empty() && !agent.text.tries_again(local) {
+            return true;
+        }
         let write = agent.text.take_write();
         let Some(write) = write else { return true };
         if self.burns(nth) {
-            // It died in the middle of the write.
-            if let Write::Append(bytes) = &write {
-                let half = &bytes[..bytes.len() / 2];
-                self.cells[nth].disk.assignments.extend_from_slice(half);
-            }
+            self.count("assignments torn");
+            self.cells[nth].disk.tear(write, &mut self.random);
             return false;
         }
         let cell = &mut self.cells[nth];
         let Some(agent) = &mut cell.agent else { return false };
+        if cell.disk.refuses(&mut self.random) {
+            agent.text.not_written();
+            cell.disk.tear(write, &mut self.random);
+            self.count("assignments not written");
+            return true;
+        }
         match write {
-            Write::Append(bytes) if cell.disk.full => {
-                cell.disk.assignments.extend_from_slice(&bytes[..bytes.len() / 3]);
-                agent.text.not_written();
-            }
-            Write::Replace(_) if cell.disk.full => agent.text.not_written(),
             Write::Append(bytes) => cell.disk.assignments.extend_from_slice(&bytes),
             Write::Replace(bytes) => cell.disk.assignments = bytes,
         }
@@ -547,25 +605,33 @@ impl World {
         match effect {
             Effect::Assign(_) | Effect::Unassign(_) => {}
             Effect::Reserve(batch, wanted) => {
-                self.decide(nth, local, DepotInput::Reserve(wanted));
+                let guids = wanted.iter().map(|it| (it.owner.container(), BUSY.to_owned()));
+                let all: Vec<(ContainerGuid, String)> = guids.collect();
+                let is_busy = self.is_busy(nth);
+                if !is_busy {
+                    self.decide(nth, local, DepotInput::Reserve(wanted));
+                }
                 let Some(agent) = &mut self.cells[nth].agent else { return };
                 let refused = std::mem::take(&mut agent.refused);
+                let refused = if is_busy { all } else { refused };
                 self.look(nth);
                 if let Some(agent) = &mut self.cells[nth].agent {
                     agent.rep.apply(local, Input::Reserved(batch, refused));
                 }
             }
             Effect::Run(guid, work) => {
+                let is_busy = self.is_busy(nth);
                 let Some(agent) = &mut self.cells[nth].agent else { return };
+                if is_busy {
+                    return agent.rep.apply(local, Input::NotRun(guid, BUSY.to_owned()));
+                }
                 match agent.depot.apply(local, DepotInput::Run(guid.clone(), work)) {
                     Ok(effects) => drop(self.perform(nth, effects)),
                     Err(error) => agent.rep.apply(local, Input::NotRun(guid, error.to_string())),
                 }
             }
             Effect::Stop(guid) => {
-                // The executor may have no time, as its driver says when its queue is full.
-                if self.cells[nth].is_busy {
-                    self.count("executor busy");
+                if self.is_busy(nth) {
                     let Some(agent) = &mut self.cells[nth].agent else { return };
                     return agent.rep.apply(local, Input::NotStopped(guid));
                 }
@@ -576,8 +642,7 @@ impl World {
                 self.decide(nth, local, DepotInput::Stop(guid));
             }
             Effect::Delete(guid) => {
-                if self.cells[nth].is_busy {
-                    self.count("executor busy");
+                if self.is_busy(nth) {
                     let Some(agent) = &mut self.cells[nth].agent else { return };
                     return agent.rep.apply(local, Input::NotDeleted(guid));
                 }
@@ -593,8 +658,9 @@ impl World {
                 let place = self.cells[nth].place;
                 if let Some(delay) = self.mesh.carry(place, CENTER, size(&reply)) {
                     let reply = self.by_wire(reply);
-                    let (at, to) = (self.now() + delay, For::Center(self.center.life));
-                    self.plan(at, to, Event::OrdersAnswered(letter, reply));
+                    let (life, id) = letter;
+                    let at = self.now() + delay;
+                    self.plan(at, For::Center(life), Event::OrdersAnswered(id, reply));
                 }
             }
             Effect::Report(contact, report) => {
@@ -637,6 +703,14 @@ impl World {
         }
     }
 
+    /// The executor may have no time, as its driver says when its queue is full.
+    fn is_busy(&mut self, nth: usize) -> bool {
+        if self.cells[nth].is_busy {
+            self.count("executor busy");
+        }
+        self.cells[nth].is_busy
+    }
+
     /// A container that lives is ended on the rep's word.
     fn container_ends(&mut self, nth: usize, guid: &ContainerGuid, how: &str) -> bool {
         let Some(agent) = &self.cells[nth].agent else { return false };
@@ -667,14 +741,16 @@ impl World {
         let now = self.now();
         if !self.mesh.is_linked(place, CENTER) {
             let soon = now + self.moment();
-            return self.plan(soon, For::Cell(nth, life), Event::Replied(ask, Reply::NotDone));
+            let none = Event::NotReplied(ask, AskError::NoLink);
+            return self.plan(soon, For::Cell(nth, life), none);
         }
         if let Some(delay) = self.mesh.carry(place, CENTER, bytes) {
             let to = For::Center(self.center.life);
             let question = self.by_wire(question);
             self.plan(now + delay, to, Event::Asked(nth, life, ask, question));
         }
-        self.plan(now + ANSWER_WITHIN, For::Cell(nth, life), Event::AskOver(ask));
+        let over = Event::NotReplied(ask, AskError::Deadline);
+        self.plan(now + ANSWER_WITHIN, For::Cell(nth, life), over);
     }
 
     /// The next page of a sync, if there is one. The rep hears of all of them together.
@@ -703,23 +779,23 @@ impl World {
                 }
                 return self.ask_page(nth, contact, paging);
             }
-            // As the rep's driver takes it: it may be that a part was done.
-            (asked, Reply::NotUnderstood) => {
-                return self.not_answered(nth, asked, Unanswered::Unknown);
+            (asked, reply) => {
+                let what = format!("{} hears {reply:?} to {asked:?}", self.cells[nth].id);
+                return self.checks.fail(what);
             }
-            (asked, _) => return self.not_answered(nth, asked, Unanswered::NotDone),
         };
         self.rep_hears(nth, input);
     }
 
-    fn unanswered(&mut self, nth: usize, ask: u64, why: Unanswered) {
+    fn unanswered(&mut self, nth: usize, ask: u64, error: &AskError) {
         let Some(agent) = &mut self.cells[nth].agent else { return };
         if let Some(asked) = agent.asks.remove(&ask) {
-            self.not_answered(nth, asked, why);
+            self.not_answered(nth, asked, error);
         }
     }
 
-    fn not_answered(&mut self, nth: usize, asked: Asked, why: Unanswered) {
+    fn not_answered(&mut self, nth: usize, asked: Asked, error: &AskError) {
+        let why = Unanswered::from(error);
         let input = match asked {
             Asked::Report(contact) => Input::Reported(contact, Err(why)),
             Asked::Fetch(contact) => Input::Fetched(contact, Err(why)),
@@ -729,7 +805,7 @@ impl World {
         self.rep_hears(nth, input);
     }
 
-    fn ordered(&mut self, nth: usize, letter: u64, orders: CellOrders) {
+    fn ordered(&mut self, nth: usize, letter: LetterId, orders: CellOrders) {
         let unknown = |order: &CellOrder| matches!(order, CellOrder::UpdateInstance(..));
         if self.cells[nth].is_old && orders.orders.iter().any(unknown) {
             // An older release cannot read it, and says so.
@@ -745,8 +821,9 @@ impl World {
     }
 }
 
-/// What the executor's records say. What cannot be read is passed over.
-fn read_records(disk: &Disk) -> BTreeMap<ContainerGuid, (Saved, Option<Work>)> {
+/// What the executor's records say. What cannot be read is passed over, and what is of no use removed.
+fn read_records(disk: &mut Disk) -> BTreeMap<ContainerGuid, (Saved, Option<Work>)> {
+    disk.work.retain(|guid, _| disk.progress.contains_key(guid));
     let read = |(guid, bytes): (&ContainerGuid, &Vec<u8>)| {
         let saved: Saved = serde_json::from_slice(bytes).ok()?;
         let work = disk.work.get(guid).and_then(|bytes| serde_json::from_slice(bytes).ok());

@@ -11,6 +11,7 @@ use std::time::Duration;
 use volvox_coordinator::auction::driver::Input as AuctionInput;
 use volvox_coordinator::auction::rounds::{Rounds, Unplaced};
 use volvox_coordinator::auction::settings::Settings as AuctionSettings;
+use volvox_coordinator::bbs::clock::Steady;
 use volvox_coordinator::bbs::command::{Command, Effect, Reply as BoardReply};
 use volvox_coordinator::bbs::driver::{BATCH, CallError, QUEUE};
 use volvox_coordinator::bbs::settings::Settings as BoardSettings;
@@ -38,7 +39,7 @@ use super::checks::Asked;
 use super::desk::{self, Serving};
 use super::disk::{Died, Disk, End, Store};
 use super::plan::{Kind, Plan};
-use super::world::{CENTER, Event, For, Question, Reply, World};
+use super::world::{CENTER, Event, For, LetterId, Question, World};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What a callback hears of a board that has no time.
@@ -95,8 +96,7 @@ pub(super) struct Alive {
     synced: bool,
     /// Times that the board was read again, and effects may have been lost.
     losses: u64,
-    clock: Timestamp,
-    read_at: Timestamp,
+    clock: Steady,
 }
 
 /// What a commit brought.
@@ -124,9 +124,8 @@ impl Outlet for Collected {
 }
 
 impl Alive {
-    /// As the writer's clock: it follows the machine's, and goes on by itself while that is behind.
     pub(super) fn clock_at(&self, now: Timestamp, machine_clock: Timestamp) -> Timestamp {
-        (self.clock + now.since(self.read_at)).max(machine_clock)
+        self.clock.peek(now, machine_clock)
     }
 }
 
@@ -203,8 +202,7 @@ impl World {
             auctions_at: Timestamp::NEVER,
             synced: false,
             losses: 0,
-            clock,
-            read_at: now,
+            clock: Steady::new(now, clock),
         });
         let known = self.mesh.places();
         let seeds: Vec<usize> = if known <= 1 {
@@ -245,16 +243,13 @@ impl World {
             Event::FloorLooks => self.floor_looks(),
             Event::Asked(nth, life, ask, question) if self.center.is_old && is_new(&question) => {
                 self.count("report not understood");
-                let delay = self.mesh.carry(CENTER, self.cells[nth].place, 8);
-                if let Some(delay) = delay {
-                    let at = self.now() + delay;
-                    let reply = Event::Replied(ask, Reply::NotUnderstood);
-                    self.plan(at, For::Cell(nth, life), reply);
-                }
+                let refusal = Refusal::Malformed("a request that is not known".to_owned());
+                self.refuse((nth, life, ask), AskError::Refused(refusal));
             }
             Event::Asked(nth, life, ask, question) => self.serve((nth, life, ask), question),
             Event::TurnOver(visit) => self.turn_over(visit),
             Event::OrdersAnswered(letter, reply) => self.letter_answered(letter, &reply),
+            Event::LetterRefused(letter) => self.letter_refused(letter),
             Event::LetterOver(letter) => self.letter_failed(letter, &AskError::Deadline),
             Event::CalledBack(task, told) => self.called_back(&task, told),
             Event::CallbackNotAsked(task) => self.callback_answered(&task, Err(BUSY.to_owned())),
@@ -380,8 +375,7 @@ impl World {
             return;
         }
         alive.writes_at = Timestamp::NEVER;
-        alive.clock = alive.clock_at(now, machine_clock);
-        alive.read_at = now;
+        let clock = alive.clock.now(now, machine_clock);
         let (view, events, effects) = (alive.view.clone(), Vec::new(), Vec::new());
         let mut collected = Collected { view, events, effects, anew: None };
         let count = alive.queue.len().min(BATCH);
@@ -390,12 +384,11 @@ impl World {
         for job in &batch {
             asked.note(&job.command, matches!(job.who, Ticket::Nobody | Ticket::Wish(_)));
         }
-        let clock = alive.clock;
         self.checks.writes(clock, &asked);
         let mut answers = Vec::new();
         loop {
             let mut draw = || random.next();
-            answers.extend(alive.writer.step(alive.clock, &mut draw, &mut batch, &mut collected));
+            answers.extend(alive.writer.step(clock, &mut draw, &mut batch, &mut collected));
             if batch.is_empty() {
                 break;
             }
@@ -421,7 +414,7 @@ impl World {
         }
         let Some(alive) = &mut self.center.alive else { return };
         let again = if alive.queue.is_empty() {
-            alive.writer.patience(alive.clock)
+            alive.writer.patience(clock)
         } else {
             Duration::from_micros(200)
         };
@@ -610,21 +603,26 @@ impl World {
         if !self.mesh.is_linked(CENTER, place) {
             return self.letter_failed(id, &AskError::NoLink);
         }
-        let (cell, to) = (self.cells[nth].life, For::Center(self.center.life));
+        let (cell, life) = (self.cells[nth].life, self.center.life);
         if let Some(delay) = self.mesh.carry(CENTER, place, size(&message)) {
             let message = self.by_wire(message);
-            self.plan(now + delay, For::Cell(nth, cell), Event::Ordered(id, message));
+            self.plan(now + delay, For::Cell(nth, cell), Event::Ordered((life, id), message));
         }
-        self.plan(now + CellsSettings::default().answer_within, to, Event::LetterOver(id));
+        let over = now + CellsSettings::default().answer_within;
+        self.plan(over, For::Center(life), Event::LetterOver(id));
     }
 
     /// A cell says that it cannot read a message.
-    pub(super) fn refuse_letter(&mut self, nth: usize, letter: u64) {
-        let place = self.cells[nth].place;
-        if self.mesh.carry(place, CENTER, 16).is_some() {
-            let refusal = Refusal::Malformed("an order of a kind that is not known".to_owned());
-            self.letter_failed(letter, &AskError::Refused(refusal));
+    pub(super) fn refuse_letter(&mut self, nth: usize, (life, id): LetterId) {
+        if let Some(delay) = self.mesh.carry(self.cells[nth].place, CENTER, 16) {
+            let at = self.now() + delay;
+            self.plan(at, For::Center(life), Event::LetterRefused(id));
         }
+    }
+
+    fn letter_refused(&mut self, id: u64) {
+        let refusal = Refusal::Malformed("an order of a kind that is not known".to_owned());
+        self.letter_failed(id, &AskError::Refused(refusal));
     }
 
     fn letter_answered(&mut self, id: u64, reply: &CellOrdersReply) {

@@ -16,7 +16,8 @@ use volvox_protocol::definition::MetricTagValue;
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::event::Event;
 use volvox_protocol::facts::internal_routes;
-use volvox_protocol::id::{CellId, DefinitionId, Domain, ProcessGuid, TaskGuid};
+use volvox_protocol::id::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use volvox_protocol::request::CellRequest;
 use volvox_protocol::task::{Task, TaskState};
 use volvox_protocol::time::Timestamp;
 
@@ -81,6 +82,8 @@ pub(super) struct Asked {
     touched: BTreeSet<ProcessGuid>,
     /// Tasks that the consumer itself took away.
     deleted: BTreeSet<TaskGuid>,
+    /// Instances that cells reported about.
+    reported: BTreeSet<InstanceGuid>,
 }
 
 impl Asked {
@@ -92,6 +95,23 @@ impl Asked {
             | Command::RemoveDesiredLrp(process)
             | Command::UpdateDeployment(process, _)
             | Command::DeleteDeployment(process) => drop(self.touched.insert(process.clone())),
+            Command::Cell(request) => {
+                let instance = match &**request {
+                    CellRequest::ClaimLrp(_, it)
+                    | CellRequest::StartLrp(_, it, _)
+                    | CellRequest::CrashLrp(_, it, _)
+                    | CellRequest::RemoveLrp(_, it)
+                    | CellRequest::EvacuateClaimed(_, it)
+                    | CellRequest::EvacuateRunning(_, it, _)
+                    | CellRequest::EvacuateCrashed(_, it, _)
+                    | CellRequest::EvacuateStopped(_, it)
+                    | CellRequest::RemoveEvacuating(_, it) => Some(it),
+                    CellRequest::StartTask(..)
+                    | CellRequest::CompleteTask(..)
+                    | CellRequest::RejectTask(..) => None,
+                };
+                self.reported.extend(instance.map(|it| it.instance_guid.clone()));
+            }
             Command::RetireLrp(key) => drop(self.touched.insert(key.process_guid.clone())),
             Command::DeleteTask(task, _) if by_consumer => drop(self.deleted.insert(task.clone())),
             _ => {}
@@ -307,6 +327,7 @@ impl Checks {
             let what = match event {
                 Event::InstanceChanged(before, after) => is_taken_away(before, after)
                     .or_else(|| self.stops_what_may_be_wanted(clock, asked, before, after)),
+                Event::InstanceRemoved(lrp) => self.removes_what_runs(clock, asked, lrp),
                 Event::TaskRemoved(task) => self.is_forgotten(clock, asked, task),
                 Event::DesiredLrpChanged(before, after) => takes_too_many(before, after),
                 _ => None,
@@ -326,16 +347,36 @@ impl Checks {
         before: &ActualLrp,
         after: &ActualLrp,
     ) -> Option<String> {
-        let process = &after.process_guid;
         let begins = !before.stopping && after.stopping;
-        if !begins || asked.touched.contains(process) || self.follower.desired.contains_key(process)
-        {
-            return None;
-        }
-        let is_fresh = self.fresh_until.get(&after.domain).is_some_and(|until| *until >= clock);
-        (!is_fresh).then(|| {
-            let (domain, index) = (&after.domain, after.index);
+        (begins && self.may_be_wanted(clock, asked, after)).then(|| {
+            let (process, index, domain) = (&after.process_guid, after.index, &after.domain);
             format!("{process}/{index} is stopped, though nobody vouches for {domain}")
+        })
+    }
+
+    /// Nobody is known to desire it, nobody has asked for its end, and nobody vouches for its domain.
+    fn may_be_wanted(&self, clock: Timestamp, asked: &Asked, lrp: &ActualLrp) -> bool {
+        let process = &lrp.process_guid;
+        let is_fresh = self.fresh_until.get(&lrp.domain).is_some_and(|until| *until >= clock);
+        !is_fresh
+            && !asked.touched.contains(process)
+            && !self.follower.desired.contains_key(process)
+    }
+
+    /// The record of such an instance that runs and is not to stop goes only when its cell has said
+    /// something of it.
+    fn removes_what_runs(
+        &self,
+        clock: Timestamp,
+        asked: &Asked,
+        lrp: &ActualLrp,
+    ) -> Option<String> {
+        let LrpState::Running(instance, _) = &lrp.state else { return None };
+        let runs = lrp.presence == Presence::Ordinary && !lrp.stopping;
+        let reported = asked.reported.contains(&instance.instance_guid);
+        (runs && !reported && self.may_be_wanted(clock, asked, lrp)).then(|| {
+            let (process, index, domain) = (&lrp.process_guid, lrp.index, &lrp.domain);
+            format!("{process}/{index} is removed, though it runs and nobody vouches for {domain}")
         })
     }
 
@@ -462,7 +503,8 @@ impl World {
             let LrpState::Running(instance, _) = &slot.lrp.state else { continue };
             let same = instance.instance_guid.as_str() == at.1.as_str();
             let rolls = records.deployment(&process).is_none_or(|(_, it)| it.roll.is_some());
-            if same && !rolls && !slot.lrp.stopping && slot.lrp.presence == Presence::Ordinary {
+            let stays = same && !self.checks.to_stop.contains(&at.1);
+            if stays && !rolls && !slot.lrp.stopping && slot.lrp.presence == Presence::Ordinary {
                 self.checks.protected.insert(at.clone());
             }
         }
@@ -526,7 +568,12 @@ impl World {
                 return Some(format!("{guid} is being updated: {roll:?}"));
             }
             wanted += deployment.instances as usize;
-            let process = records.process(guid)?;
+            if deployment.instances == 0 {
+                continue;
+            }
+            let Some(process) = records.process(guid) else {
+                return Some(format!("{guid} has no records"));
+            };
             for index in 0..deployment.instances {
                 let slots = process.at(&deployment.active_definition_id, index);
                 let [slot] = slots else {

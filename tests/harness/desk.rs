@@ -11,6 +11,7 @@ use volvox_coordinator::cells::desk::{
 };
 use volvox_coordinator::cells::records;
 use volvox_coordinator::cells::settings::Settings as CellsSettings;
+use volvox_mesh::request::AskError;
 use volvox_protocol::exchange::{CellAnswer, CellReport, FetchDefinitions, Later, size};
 
 use super::center::Ticket;
@@ -52,7 +53,7 @@ impl World {
             Err(refused) => {
                 self.count("question refused");
                 self.tell(|| format!("desk: {} is refused: {refused:?}", holder.name));
-                return self.reply(asker, Reply::NotDone, 8);
+                return self.refuse(asker, AskError::Refused(refused.refusal(&holder)));
             }
         };
         let records = alive.view.snapshot();
@@ -173,6 +174,13 @@ impl World {
         let Some(alive) = &mut self.center.alive else { return };
         let next = alive.desk.leave(visit);
         next.into_iter().for_each(|visit| self.turn_came(visit, Turn::Came));
+    }
+
+    pub(super) fn refuse(&mut self, (nth, life, ask): Asker, error: AskError) {
+        if let Some(delay) = self.mesh.carry(CENTER, self.cells[nth].place, 8) {
+            let at = self.now() + delay;
+            self.plan(at, For::Cell(nth, life), Event::NotReplied(ask, error));
+        }
     }
 
     /// Answers the agent of that life: a later one asked something else.

@@ -6,6 +6,9 @@ use std::time::Duration;
 use volvox_coordinator::cells::records::PageSize;
 use volvox_protocol::random::SplitMix;
 
+/// How a run without any trouble is asked for.
+pub const NO_TROUBLE: &str = "none";
+
 /// A kind of trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -53,8 +56,8 @@ pub enum Kind {
     CenterDiskFull,
     /// The coordinator's disk is slow.
     SlowDisk,
-    /// A cell's disk is full for a while.
-    CellDiskFull,
+    /// A cell's disk is full for a while, or some of its writes fail.
+    CellDisk,
     /// Clocks of machines are wrong, and the coordinator's jumps.
     Clock,
     /// A cell is evacuated.
@@ -101,7 +104,7 @@ impl Kind {
         Kind::CommitFailure,
         Kind::CenterDiskFull,
         Kind::SlowDisk,
-        Kind::CellDiskFull,
+        Kind::CellDisk,
         Kind::Clock,
         Kind::Evacuation,
         Kind::SelfTest,
@@ -182,6 +185,18 @@ impl Plan {
             checks: true,
             tells: false,
         }
+    }
+
+    /// The command that shows this very run.
+    pub fn again(&self) -> String {
+        let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.name()).collect();
+        let kinds = if kinds.is_empty() { NO_TROUBLE.to_owned() } else { kinds.join(",") };
+        let Plan { seed, cells, processes, instances, .. } = self;
+        let troubled = self.troubled.as_millis();
+        format!(
+            "make sim SEED={seed} CELLS={cells} ARGS=\"--troubled-ms {troubled} \
+             --processes {processes} --instances {instances} --only {kinds}\""
+        )
     }
 
     /// The same run, told.

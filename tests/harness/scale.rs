@@ -215,8 +215,9 @@ impl Scale {
     }
 
     /// Packets and bytes sent by all, and bytes sent and received by the coordinator.
-    fn traffic(&self) -> (u64, u64, u64) {
-        let mesh = &self.world.mesh;
+    fn traffic(&mut self) -> (u64, u64, u64) {
+        let mesh = &mut self.world.mesh;
+        mesh.settle();
         let all = (0..mesh.places()).map(|place| mesh.traffic(place));
         let (packets, bytes) =
             all.fold((0, 0), |(packets, bytes), it| (packets + it.packets, bytes + it.bytes));

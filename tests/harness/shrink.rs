@@ -37,7 +37,9 @@ impl Search {
         }
         found |= self.plan.cells > 1 && self.tries(|plan| plan.cells -= 1);
         for eighths in [2, 4, 7] {
-            let troubled = self.plan.troubled * eighths / 8;
+            // Whole milliseconds, as it is asked for again.
+            let troubled = (self.plan.troubled * eighths / 8).as_millis();
+            let troubled = Duration::from_millis(u64::try_from(troubled).unwrap_or(u64::MAX));
             found |= troubled >= SHORTEST && self.tries(|plan| plan.troubled = troubled);
         }
         found |= self.plan.processes > 1 && self.tries(|plan| plan.processes /= 2);

@@ -8,6 +8,7 @@ use volvox_agent::rep::logic::Input;
 use volvox_mesh::simulation::Network;
 use volvox_protocol::random::SplitMix;
 
+use super::cell::Last;
 use super::disk::End;
 use super::disk::platter::Blow;
 use super::plan::{Kind, Plan};
@@ -60,8 +61,8 @@ impl World {
         self.plan(at, For::World, Event::Trouble);
     }
 
+    /// Each kind is counted where it has come about, not where it was only meant to.
     fn begin_trouble(&mut self, kind: Kind, nth: usize) {
-        self.count(kind.name());
         let id = self.cells[nth].id.clone();
         self.tell(|| format!("trouble: {kind:?} ({id})"));
         match kind {
@@ -81,37 +82,49 @@ impl World {
                 let delay = self.trouble.span(20, 1_500);
                 let place = if self.trouble.random.once_in(6) { CENTER } else { nth + 1 };
                 self.mesh.backlog.insert(place, delay);
+                self.count(kind.name());
                 self.ends_later(kind, vec![place], 1_000, 15_000);
             }
             Kind::Pause => {
                 let place = if self.trouble.random.once_in(6) { CENTER } else { nth + 1 };
                 let span = self.trouble.span(100, 20_000);
                 if self.mesh.is_alive(place) {
+                    self.count(kind.name());
                     self.mesh.pause(place, span);
                 }
             }
             Kind::AgentCrash => self.crash_agent(nth),
             Kind::MachineCrash => {
                 if self.cells[nth].mortal {
-                    self.kill_machine(nth);
+                    self.count(kind.name());
+                    let fuse = self.trouble.random.below(24);
+                    match &mut self.cells[nth].agent {
+                        Some(agent) if fuse > 11 => {
+                            agent.fuse = Some((u32::try_from(fuse - 11).unwrap_or(1), Last::Dark));
+                        }
+                        _ => self.kill_machine(nth),
+                    }
                     self.ends_later(kind, vec![nth], 2_000, 30_000);
                 }
             }
             Kind::MachineLost => {
                 let lost = self.cells.iter().filter(|cell| cell.is_lost).count();
                 if self.cells[nth].mortal && (lost + 1) * 5 <= self.cells.len() {
+                    self.count(kind.name());
                     self.kill_machine(nth);
                     self.cells[nth].is_lost = true;
                 }
             }
             Kind::ShimCrash => {
                 if let Some(guid) = self.some_container(nth) {
+                    self.count(kind.name());
                     self.cells[nth].machine.kill(&guid);
                     self.plan_due(nth);
                 }
             }
             Kind::ProcessCrash => {
                 if let Some(guid) = self.some_container(nth) {
+                    self.count(kind.name());
                     self.cells[nth].machine.end_process(&guid, "server", 1);
                     self.plan_due(nth);
                 }
@@ -121,13 +134,17 @@ impl World {
             | Kind::NotDestroyed
             | Kind::Hang
             | Kind::Busy
-            | Kind::CellDiskFull
+            | Kind::CellDisk
             | Kind::ShimHangs => self.machine_trouble(kind, nth),
             Kind::Crowd => {
+                self.count(kind.name());
                 self.trouble.crowded = true;
                 self.ends_later(kind, vec![], 300, 8_000);
             }
             Kind::SelfTest => {
+                if self.cells[nth].agent.is_some() {
+                    self.count(kind.name());
+                }
                 self.rep_hears(nth, Input::Healthy(false));
                 self.ends_later(kind, vec![nth], 500, 20_000);
             }
@@ -136,14 +153,17 @@ impl World {
                 let evacuating = self.trouble.under_way.values();
                 let evacuating = evacuating.filter(|(it, _)| *it == kind).count();
                 if self.cells[nth].mortal && (evacuating + 1) * 4 <= self.cells.len() {
+                    self.count(kind.name());
                     self.rep_hears(nth, Input::Evacuate);
                     self.ends_later(kind, vec![], 30_000, 60_000);
                 }
             }
             Kind::Skew => {
                 if self.center.is_old && self.trouble.random.once_in(4) {
+                    self.count(kind.name());
                     self.upgrade_center();
                 } else if self.cells[nth].is_old {
+                    self.count(kind.name());
                     self.upgrade(nth);
                 }
             }
@@ -160,6 +180,8 @@ impl World {
 
     /// What a machine, its disk or its executor does not do for a while.
     fn machine_trouble(&mut self, kind: Kind, nth: usize) {
+        // What comes of it is counted by itself.
+        self.count(kind.name());
         match kind {
             Kind::NotMade => {
                 let reason = "no room for a container".to_owned();
@@ -167,7 +189,11 @@ impl World {
                 self.ends_later(kind, vec![nth], 500, 15_000);
             }
             Kind::SlowMaking => {
-                self.cells[nth].machine.faults.making = self.trouble.span(100, 20_000);
+                let takes = match self.trouble.random.once_in(5) {
+                    true => Duration::MAX,
+                    false => self.trouble.span(100, 20_000),
+                };
+                self.cells[nth].machine.faults.making = takes;
                 self.ends_later(kind, vec![nth], 500, 15_000);
             }
             Kind::NotDestroyed => {
@@ -185,8 +211,11 @@ impl World {
                 self.ends_later(kind, vec![nth], 200, 5_000);
             }
             Kind::ShimHangs => self.half_kill(nth),
-            Kind::CellDiskFull => {
-                self.cells[nth].disk.full = true;
+            Kind::CellDisk => {
+                match self.trouble.random.once_in(2) {
+                    true => self.cells[nth].disk.full = true,
+                    false => self.cells[nth].disk.bad = true,
+                }
                 self.ends_later(kind, vec![nth], 500, 15_000);
             }
             _ => {}
@@ -199,6 +228,7 @@ impl World {
                 if self.center.alive.is_none() {
                     return;
                 }
+                self.count(kind.name());
                 let after = self.trouble.random.below(24);
                 let mut disk = self.center.disk.borrow_mut();
                 match self.trouble.random.below(5) {
@@ -214,6 +244,7 @@ impl World {
                 }
             }
             Kind::CommitFailure => {
+                self.count(kind.name());
                 let after = self.trouble.random.below(24);
                 let mut disk = self.center.disk.borrow_mut();
                 match self.trouble.random.once_in(4) {
@@ -222,14 +253,17 @@ impl World {
                 }
             }
             Kind::CenterDiskFull => {
+                self.count(kind.name());
                 self.center.disk.borrow_mut().fill(true);
                 self.ends_later(kind, vec![], 500, 10_000);
             }
             Kind::SlowDisk => {
+                self.count(kind.name());
                 self.center.commit = self.trouble.span(10, 2_000);
                 self.ends_later(kind, vec![], 500, 10_000);
             }
             Kind::Clock => {
+                self.count(kind.name());
                 let jump = self.trouble.span(10, 120_000);
                 match self.trouble.random.once_in(2) {
                     true => self.center.ahead += jump,
@@ -238,14 +272,17 @@ impl World {
             }
             Kind::EmptyBoard if self.trouble.wiped => {}
             Kind::EmptyBoard => {
+                self.count(kind.name());
                 self.trouble.wiped = true;
                 self.wipe();
             }
             Kind::Silence => {
+                self.count(kind.name());
                 self.trouble.silent = true;
                 self.ends_later(kind, vec![], 5_000, 40_000);
             }
             Kind::Callback => {
+                self.count(kind.name());
                 self.trouble.callbacks_fail = true;
                 self.ends_later(kind, vec![], 500, 20_000);
             }
@@ -282,7 +319,10 @@ impl World {
                 Kind::NotDestroyed => self.cells[who].machine.faults.not_destroyed = None,
                 Kind::Hang => self.cells[who].machine.faults.check_failure = None,
                 Kind::Busy => self.cells[who].is_busy = false,
-                Kind::CellDiskFull => self.cells[who].disk.full = false,
+                Kind::CellDisk => {
+                    self.cells[who].disk.full = false;
+                    self.cells[who].disk.bad = false;
+                }
                 Kind::SelfTest => self.rep_hears(who, Input::Healthy(true)),
                 _ => {}
             }
@@ -324,6 +364,7 @@ impl World {
     }
 
     fn network(&mut self, kind: Kind, change: impl FnOnce(&mut Network, &mut SplitMix)) {
+        self.count(kind.name());
         change(&mut self.mesh.network, &mut self.trouble.random);
         self.ends_later(kind, vec![], 500, 15_000);
     }
@@ -337,6 +378,7 @@ impl World {
             let lot = volvox_protocol::random::mix(salt ^ place as u64) % all;
             u8::from(place == nth + 1 || lot < share / 2)
         });
+        self.count(Kind::Partition.name());
         self.ends_later(Kind::Partition, vec![], 1_000, 30_000);
     }
 
@@ -346,6 +388,7 @@ impl World {
             if other == nth + 1 || other >= self.mesh.places() {
                 continue;
             }
+            self.count(kind.name());
             let way = self.trouble.random.once_in(2);
             let both = kind == Kind::PartialCut;
             if both || way {
@@ -365,14 +408,18 @@ impl World {
         }
         let fuse = self.trouble.random.below(12);
         match &mut self.cells[nth].agent {
-            Some(agent) if fuse > 2 => agent.fuse = u32::try_from(fuse).ok(),
-            _ => {
+            Some(agent) if fuse > 2 => {
+                agent.fuse = Some((u32::try_from(fuse).unwrap_or(1), Last::Killed));
+            }
+            Some(_) => {
+                self.count(Kind::AgentCrash.name());
                 self.kill_agent(nth);
                 // What ends while nobody watches must be found.
                 if let Some(guid) = self.some_container(nth) {
                     self.cells[nth].machine.end_process(&guid, "server", 1);
                 }
             }
+            None => {}
         }
         self.ends_later(Kind::AgentCrash, vec![nth], 200, 10_000);
     }
@@ -437,41 +484,41 @@ impl World {
 }
 
 impl Kind {
-    /// Its name, for counts.
+    /// Its name, for counts and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Loss => "loss",
             Kind::Delay => "delay",
             Kind::Duplication => "duplication",
             Kind::Partition => "partition",
-            Kind::OneWay => "one way",
-            Kind::PartialCut => "partial cut",
-            Kind::SlowMember => "slow member",
+            Kind::OneWay => "one-way",
+            Kind::PartialCut => "partial-cut",
+            Kind::SlowMember => "slow-member",
             Kind::Pause => "pause",
-            Kind::AgentCrash => "agent crash",
-            Kind::MachineCrash => "machine crash",
-            Kind::MachineLost => "machine lost",
-            Kind::ShimCrash => "shim crash",
-            Kind::ProcessCrash => "process crash",
-            Kind::NotMade => "not made",
-            Kind::SlowMaking => "slow making",
-            Kind::NotDestroyed => "not destroyed",
+            Kind::AgentCrash => "agent-crash",
+            Kind::MachineCrash => "machine-crash",
+            Kind::MachineLost => "machine-lost",
+            Kind::ShimCrash => "shim-crash",
+            Kind::ProcessCrash => "process-crash",
+            Kind::NotMade => "not-made",
+            Kind::SlowMaking => "slow-making",
+            Kind::NotDestroyed => "not-destroyed",
             Kind::Hang => "hang",
             Kind::Busy => "busy",
-            Kind::CenterCrash => "coordinator crash",
-            Kind::CommitFailure => "commit failure",
-            Kind::CenterDiskFull => "coordinator's disk full",
-            Kind::SlowDisk => "slow disk",
-            Kind::CellDiskFull => "cell's disk full",
+            Kind::CenterCrash => "coordinator-crash",
+            Kind::CommitFailure => "commit-failure",
+            Kind::CenterDiskFull => "coordinator-disk-full",
+            Kind::SlowDisk => "slow-disk",
+            Kind::CellDisk => "cell-disk",
             Kind::Clock => "clock",
             Kind::Evacuation => "evacuation",
             Kind::SelfTest => "self-test",
             Kind::Skew => "skew",
-            Kind::EmptyBoard => "empty board",
+            Kind::EmptyBoard => "empty-board",
             Kind::Silence => "silence",
             Kind::Callback => "callback",
             Kind::Crowd => "crowd",
-            Kind::ShimHangs => "shim hangs",
+            Kind::ShimHangs => "shim-hangs",
         }
     }
 }

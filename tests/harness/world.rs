@@ -12,6 +12,7 @@ use volvox_coordinator::cells::desk::Visit;
 use volvox_mesh::identity::Kind as MemberKind;
 use volvox_mesh::logic::Effect as MeshEffect;
 use volvox_mesh::profile::Profile;
+use volvox_mesh::request::AskError;
 use volvox_mesh::simulation::Simulation;
 use volvox_protocol::exchange::{
     CellOrders, CellOrdersReply, CellReport, CellReportReply, FetchDefinitions, FetchedDefinitions,
@@ -54,11 +55,11 @@ pub(super) enum Reply {
     Report(CellReportReply),
     Fetch(FetchedDefinitions),
     Sync(SyncedCell),
-    /// It has not been done.
-    NotDone,
-    /// An older release says that it cannot read it.
-    NotUnderstood,
 }
+
+/// Which letter: the life of the coordinator that sent it, which alone hears of it again, and its number
+/// there.
+pub(super) type LetterId = (u32, u64);
 
 /// Something that happens.
 #[derive(Debug, Clone)]
@@ -68,9 +69,10 @@ pub(super) enum Event {
     AgentWakes,
     AgentLooks,
     MachineDue,
-    Ordered(u64, CellOrders),
+    Ordered(LetterId, CellOrders),
     Replied(u64, Reply),
-    AskOver(u64),
+    /// No answer comes to a question.
+    NotReplied(u64, AskError),
     // To the coordinator.
     CenterStarts,
     Writes,
@@ -81,6 +83,7 @@ pub(super) enum Event {
     /// A report has stood in line for as long as it may.
     TurnOver(Visit),
     OrdersAnswered(u64, CellOrdersReply),
+    LetterRefused(u64),
     LetterOver(u64),
     CalledBack(Key, Told),
     CallbackNotAsked(Key),

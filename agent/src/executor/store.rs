@@ -130,9 +130,10 @@ impl Records {
     }
 
     /// Reads all that is written down. What cannot be understood is set aside, loudly: a container
-    /// that nobody knows is removed from the machine.
+    /// that nobody knows is removed from the machine. What a container was to do of which nothing else was
+    /// written is of no use, and removed too.
     pub fn load(&self) -> Result<BTreeMap<ContainerGuid, (Saved, Option<Work>)>, RecordsError> {
-        let mut all = BTreeMap::new();
+        let (mut all, mut works) = (BTreeMap::new(), Vec::new());
         for entry in fs::read_dir(&self.folder).map_err(failed("list", &self.folder))? {
             let path = entry.map_err(failed("list", &self.folder))?.path();
             match path.extension().and_then(|it| it.to_str()) {
@@ -143,7 +144,13 @@ impl Records {
                         all.insert(saved.guid().clone(), (saved, work));
                     }
                 }
+                Some(WORK) => works.push(path),
                 Some(_) | None => {}
+            }
+        }
+        for path in works {
+            if !path.with_extension(PROGRESS).exists() {
+                remove(&path)?;
             }
         }
         Ok(all)

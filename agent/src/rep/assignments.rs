@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tracing::error;
@@ -18,9 +19,12 @@ use volvox_protocol::definition::{LrpDefinition, MetricTags, Routes};
 use volvox_protocol::id::InstanceGuid;
 use volvox_protocol::limits::FRAME_BYTES;
 use volvox_protocol::tag::ModificationTag;
+use volvox_protocol::time::Timestamp;
 
 use super::logic::{Assigned, KnownDefinition};
 
+/// How long a disk has that did not take the assignments, until it is asked again.
+const WRITE_AGAIN: Duration = Duration::from_secs(5);
 /// What stands before an entry: its length and its checksum.
 const HEAD: usize = 8;
 /// A text with less is not written anew.
@@ -62,6 +66,8 @@ pub struct Text {
     waiting: Vec<u8>,
     /// What was written last may be half there: it would hide what follows.
     is_torn: bool,
+    /// Not before this time is it tried again, if nothing else is to be written.
+    again_at: Timestamp,
 }
 
 impl Text {
@@ -181,6 +187,16 @@ impl Text {
     /// Whether what was not written is still to be written.
     pub fn is_behind(&self) -> bool {
         self.is_torn
+    }
+
+    /// Whether what was not written is to be written now: not all the time, a full disk stays full for a
+    /// while.
+    pub fn tries_again(&mut self, now: Timestamp) -> bool {
+        let tries = self.is_torn && now >= self.again_at;
+        if tries {
+            self.again_at = now + WRITE_AGAIN;
+        }
+        tries
     }
 
     /// It was not written, or perhaps a part of it: the next time, all of it is.

@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 use tracing::{debug, error, info, warn};
 use volvox_mesh::driver::Mesh;
 use volvox_mesh::identity::MemberId;
-use volvox_mesh::request::{AskError, Refusal};
+use volvox_mesh::request::AskError;
 use volvox_protocol::action::{Action, RunAction};
 use volvox_protocol::cell::{CellCapacity, CellLoad};
 use volvox_protocol::exchange::{CellOrders, CellOrdersReply, SyncCell, SyncedCell};
@@ -38,8 +38,6 @@ const QUEUE: usize = 1_024;
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The longest sleep.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// How long a disk has that did not take the assignments, until it is asked again.
-const WRITE_AGAIN: Duration = Duration::from_secs(5);
 
 /// What the thread hears.
 enum Message {
@@ -229,7 +227,6 @@ impl Entrance {
             clock,
             executor,
             assignments,
-            write_again_at: now,
             changes,
             loads: publish_loads(mesh.clone(), &runtime),
             mesh,
@@ -298,7 +295,6 @@ struct Driver {
     clock: Clock,
     executor: Executor,
     assignments: Assignments,
-    write_again_at: Timestamp,
     changes: Arc<Changes>,
     loads: watch::Sender<Option<CellLoad>>,
     mesh: Mesh,
@@ -414,8 +410,7 @@ impl Driver {
 
     /// A disk that was full may have room by now. The regular pass comes by here.
     fn write_again(&mut self, now: Timestamp) {
-        if self.assignments.is_behind() && now >= self.write_again_at {
-            self.write_again_at = now + WRITE_AGAIN;
+        if self.assignments.tries_again(now) {
             self.commit_assignments();
         }
     }
@@ -594,15 +589,7 @@ fn test_definition(rootfs: &str) -> TaskDefinition {
 /// Whether the question may have been answered.
 fn unanswered(what: &str, error: &AskError) -> Unanswered {
     debug!(what, %error, "the coordinator did not answer");
-    match error {
-        AskError::NoLink | AskError::TooLarge { .. } => Unanswered::NotDone,
-        AskError::Refused(Refusal::Busy | Refusal::Unsupported | Refusal::NotAllowed(_)) => {
-            Unanswered::NotDone
-        }
-        AskError::Refused(_) | AskError::Deadline | AskError::Lost(_) | AskError::BadReply(_) => {
-            Unanswered::Unknown
-        }
-    }
+    Unanswered::from(error)
 }
 
 /// All pages, one after the other.

@@ -27,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use volvox_mesh::request::{AskError, Refusal};
 use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, Running};
 use volvox_protocol::cell::{CellCapacity, CellLoad};
 use volvox_protocol::container::ContainerState;
@@ -144,6 +145,26 @@ pub enum Unanswered {
     NotDone,
     /// It may have been done.
     Unknown,
+}
+
+impl From<&AskError> for Unanswered {
+    fn from(error: &AskError) -> Self {
+        match error {
+            AskError::NoLink | AskError::TooLarge { .. } => Unanswered::NotDone,
+            AskError::Refused(Refusal::Busy | Refusal::Unsupported | Refusal::NotAllowed(_)) => {
+                Unanswered::NotDone
+            }
+            AskError::Refused(
+                Refusal::TooLarge
+                | Refusal::Malformed(_)
+                | Refusal::DeadlineExceeded
+                | Refusal::Failed(_),
+            )
+            | AskError::Deadline
+            | AskError::Lost(_)
+            | AskError::BadReply(_) => Unanswered::Unknown,
+        }
+    }
 }
 
 /// What the driver has to do, in this order.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use tracing::{error, warn};
 use volvox_protocol::id::InstanceGuid;
+use volvox_protocol::time::Timestamp;
 
 use super::assignments::{Text, Write};
 use super::logic::Assigned;
@@ -75,6 +76,11 @@ impl Assignments {
     /// Whether the last write failed, so that the disk has less than was noted, or more.
     pub fn is_behind(&self) -> bool {
         self.text.is_behind()
+    }
+
+    /// Whether what was not written is to be written now.
+    pub fn tries_again(&mut self, now: Timestamp) -> bool {
+        self.text.tries_again(now)
     }
 
     /// Writes what was noted. When it returns, a power cut does not take it away.

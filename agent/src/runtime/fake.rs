@@ -32,6 +32,9 @@ use crate::executor::steps::{
 };
 use crate::executor::work::Plan;
 
+/// How long it may take to make a container. The shim gives up then.
+const MADE_WITHIN: Duration = Duration::from_secs(300);
+
 /// What can be made to go wrong, or to take long.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Faults {
@@ -56,6 +59,8 @@ pub struct Faults {
 pub struct FakeMachine {
     /// What goes wrong from now on.
     pub faults: Faults,
+    /// What has gone wrong, until somebody takes it.
+    pub met: Vec<&'static str>,
     now: Timestamp,
     containers: BTreeMap<ContainerGuid, FakeContainer>,
     due: BTreeMap<(Timestamp, u64), Due>,
@@ -267,14 +272,17 @@ impl FakeMachine {
         Some(Standing::Alive { running, exited })
     }
 
-    /// Whoever was to be told is gone. What happens to containers still happens.
+    /// Whoever was to be told is gone. What happens to containers still happens, and those that are being
+    /// made get done.
     pub fn forget_agent(&mut self) {
-        self.due.retain(|_, due| matches!(due, Due::End(..) | Due::GoesOn(..)));
+        let goes_on = |due: &Due| matches!(due, Due::End(..) | Due::GoesOn(..) | Due::Make(..));
+        self.due.retain(|_, due| goes_on(due));
     }
 
-    /// Removes what is not in this set.
+    /// Removes what is not in this set, and what is not there yet: nobody answers for it.
     pub fn retain(&mut self, known: &BTreeSet<ContainerGuid>) {
         self.containers.retain(|guid, _| known.contains(guid));
+        self.due.retain(|_, due| !matches!(due, Due::Make(..)));
     }
 
     /// Begins a deed.
@@ -289,6 +297,12 @@ impl FakeMachine {
         }
         match deed {
             Deed::Make(plan) => {
+                if self.faults.making > MADE_WITHIN {
+                    let late = format!("not there after {} s", MADE_WITHIN.as_secs());
+                    let late = Due::Tell(Input::NotMade(guid.clone(), late));
+                    self.met.push("container never made");
+                    return self.later(MADE_WITHIN, late);
+                }
                 self.later(self.faults.making, Due::Make(guid.clone(), plan));
             }
             Deed::Abandon => {}
@@ -316,7 +330,10 @@ impl FakeMachine {
             }
             Deed::Check { step, .. } => {
                 let outcome = match self.faults.check_failure.clone() {
-                    Some(reason) => CheckOutcome::Failed(reason),
+                    Some(reason) => {
+                        self.met.push("check failed");
+                        CheckOutcome::Failed(reason)
+                    }
                     None => CheckOutcome::Passed,
                 };
                 self.later(Duration::ZERO, tell(steps::Input::CheckResult { step, outcome }));
@@ -340,7 +357,10 @@ impl FakeMachine {
 
     fn destroy(&mut self, guid: ContainerGuid) -> Input {
         match self.faults.not_destroyed.clone() {
-            Some(reason) => Input::DestroyFailed(guid, reason),
+            Some(reason) => {
+                self.met.push("container not destroyed");
+                Input::DestroyFailed(guid, reason)
+            }
             None => {
                 self.containers.remove(&guid);
                 Input::Destroyed(guid)
@@ -392,6 +412,7 @@ impl FakeMachine {
 
     fn make(&mut self, guid: ContainerGuid, plan: &Plan) -> Input {
         if let Some(reason) = self.faults.not_made.clone() {
+            self.met.push("container not made");
             return Input::NotMade(guid, reason);
         }
         self.containers.insert(guid.clone(), FakeContainer::default());

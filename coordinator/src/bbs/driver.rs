@@ -16,6 +16,7 @@ use tracing::{error, info};
 use volvox_protocol::request::Rejection;
 use volvox_protocol::time::Timestamp;
 
+use super::clock::Steady;
 use super::command::{Command, Reply};
 use super::settings::Settings;
 use super::store::{DATABASE, LoadReport, Store, StoreError, backup};
@@ -212,13 +213,10 @@ impl Loop {
 }
 
 /// Tells the time and gives out randomness: what pure code is told.
-///
-/// The time never goes backwards and never stands still: it follows the system's clock, and goes
-/// on by itself for as long as that is behind (somebody may have set it back).
 #[derive(Debug)]
 struct Clock {
-    last: Timestamp,
-    read_at: Instant,
+    steady: Steady,
+    began: Instant,
     random: u64,
 }
 
@@ -226,17 +224,14 @@ impl Default for Clock {
     fn default() -> Self {
         // Without the system's randomness ids are still distinct by time, only guessable.
         let random = getrandom::u64().unwrap_or_else(|_| system_time().as_nanos());
-        Clock { last: system_time(), read_at: Instant::now(), random }
+        let steady = Steady::new(Timestamp::default(), system_time());
+        Clock { steady, began: Instant::now(), random }
     }
 }
 
 impl Clock {
     fn now(&mut self) -> Timestamp {
-        let read_at = Instant::now();
-        let went_on = self.last + read_at.duration_since(self.read_at);
-        self.last = went_on.max(system_time());
-        self.read_at = read_at;
-        self.last
+        self.steady.now(Timestamp::default() + self.began.elapsed(), system_time())
     }
 
     fn random(&mut self) -> u64 {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use volvox_protocol::mutation::Bug;
+use volvox_tests::harness::plan::NO_TROUBLE;
 use volvox_tests::harness::{Failure, Kind, Plan, run, shrink};
 
 /// Runs that shrinking may take.
@@ -41,7 +42,7 @@ struct Args {
     /// Threads; 0: one for each core.
     #[arg(long, default_value_t = 0)]
     jobs: usize,
-    /// The only kinds of trouble that there are, by name.
+    /// The only kinds of trouble that there are, by name; "none" for no trouble.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Kinds of trouble to leave out, by name.
@@ -87,7 +88,8 @@ impl Args {
 
     fn problem(&self) -> Option<String> {
         let unknown = |name: &&String| !Kind::ALL.iter().any(|kind| kind.name() == name.as_str());
-        if let Some(name) = self.without.iter().chain(&self.only).find(unknown) {
+        let none = |name: &&String| name.as_str() != NO_TROUBLE;
+        if let Some(name) = self.without.iter().chain(self.only.iter().filter(none)).find(unknown) {
             let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
             let names = names.join(", ");
             return Some(format!("no kind of trouble is called {name:?}; there are: {names}"));
@@ -136,23 +138,8 @@ fn tell(plan: &Plan, failure: Failure) {
     for line in run(&less.told()).story {
         println!("{line}");
     }
-    println!("--- the least that fails alike: {}", again(&less));
+    println!("--- the least that fails alike: {}", less.again());
     println!("--- all of it: make sim SEED={} CELLS={}", plan.seed, plan.cells);
-}
-
-/// How to see this very run.
-fn again(plan: &Plan) -> String {
-    let kinds: Vec<&str> = plan.kinds.iter().map(|kind| kind.name()).collect();
-    format!(
-        "make sim SEED={} CELLS={} ARGS=\"--troubled-ms {} --processes {} --instances {} \
-         --only '{}'\"",
-        plan.seed,
-        plan.cells,
-        plan.troubled.as_millis(),
-        plan.processes,
-        plan.instances,
-        kinds.join(","),
-    )
 }
 
 fn many(args: &Args) -> ExitCode {
