@@ -390,6 +390,22 @@ fn a_container_whose_shim_hangs_goes_on_afterwards_or_has_failed() {
     assert_eq!(agent.machine.containers().count(), 0);
 }
 
+/// A shim writes an end down before it tells of it, and its disk may stall.
+#[test]
+fn an_exit_that_is_told_after_the_kill_is_in_the_log() {
+    let mut agent = Agent::new();
+    let guid = agent.start(&instance("i-1"), &lrp(run("serve", &[])));
+    agent.settle();
+    agent.call(Input::Stop(guid.clone())).unwrap();
+    agent.machine.hang(&guid, Duration::from_secs(15));
+    agent.advance(Duration::from_secs(12));
+    assert_eq!(agent.state(&guid), Some(ContainerState::Running), "nobody has heard of its end");
+    agent.advance(Duration::from_secs(4));
+    assert_eq!(agent.state(&guid), Some(ContainerState::Completed));
+    assert!(agent.result(&guid).stopped && !agent.result(&guid).failed);
+    assert_eq!(agent.machine.log(&guid).last(), Some(&"Exit status 143"));
+}
+
 #[test]
 fn an_exit_that_a_shim_wrote_down_before_it_died_counts() {
     let mut agent = Agent::new();
