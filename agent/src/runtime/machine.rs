@@ -463,6 +463,16 @@ impl Shared {
                 (Vec::new(), self.recorded(guid), None)
             }
         };
+        // Before anything is told: the executor logs and signals when it hears of it, and without a
+        // conversation nobody would do that. An end that is heard from now on may come before its
+        // start is told below, and steps take it as both.
+        let held = match (shim, self.shims.spec(guid.as_str())) {
+            (Some(shim), Some(spec)) => {
+                let layers = self.layers_of(&spec);
+                self.hold(guid, shim, &spec, layers).is_ok()
+            }
+            (_, _) => false,
+        };
         for step in asked {
             let started = running.contains(&step.0) || exited.contains_key(&step.0);
             let input = if started {
@@ -477,13 +487,6 @@ impl Shared {
             let input = steps::Input::ProcessExited { step: StepId(id), exit };
             self.tell(Input::Step(guid.clone(), input));
         }
-        let held = match (shim, self.shims.spec(guid.as_str())) {
-            (Some(shim), Some(spec)) => {
-                let layers = self.layers_of(&spec);
-                self.hold(guid, shim, &spec, layers).is_ok()
-            }
-            (_, _) => false,
-        };
         if !held {
             self.tell(Input::Gone(guid.clone()));
         }
