@@ -13,7 +13,6 @@ mod watch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
-use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -48,7 +47,7 @@ const TIMES: u32 = 15;
 const TIMES_AT_START: u32 = 3;
 /// Containers that are made or taken away at a time.
 const MAKING: usize = 8;
-/// Containers that are taken hold of at a time when an agent starts. They mostly wait.
+/// Containers that are taken hold of, or removed, at a time when an agent starts. They mostly wait.
 const TAKING_HOLD: usize = 16;
 /// Transfers under way, waiting ones included. Those that move bytes are fewer.
 const TRANSFERRING: usize = 64;
@@ -135,6 +134,15 @@ struct Held {
     files: Arc<ContainerFiles>,
     /// Layers that it has mounted.
     _holds: Vec<LayerHold>,
+}
+
+/// What an agent that starts finds.
+#[derive(Debug)]
+enum Found<'a> {
+    /// A container that it is to go on with.
+    Known(&'a ContainerGuid),
+    /// One that is to go.
+    Unknown(&'a str),
 }
 
 impl Machine {
@@ -229,17 +237,15 @@ impl Runtime for Machine {
         let there = self.shared.shims.list().map_err(RuntimeError::doing("find containers"))?;
         let (ours, unknown): (BTreeSet<String>, BTreeSet<String>) =
             there.into_iter().partition(|name| names.contains(name));
-        let ours = known.iter().filter(|guid| ours.contains(guid.as_str()));
+        for spec in unknown.iter().filter_map(|name| self.shared.shims.spec(name)) {
+            lock(&self.shared.ids).found(spec.first_id);
+        }
+        let ours = known.iter().filter(|guid| ours.contains(guid.as_str())).map(Found::Known);
+        let found = ours.chain(unknown.iter().map(|name| Found::Unknown(name))).collect();
         let standings = self
             .shared
-            .take_hold_of_all(ours, &recovered.attached)
+            .take_hold_of_all(found, &recovered.attached)
             .map_err(RuntimeError::doing("take hold of containers"))?;
-        for name in unknown {
-            if let Some(spec) = self.shared.shims.spec(&name) {
-                lock(&self.shared.ids).found(spec.first_id);
-            }
-            self.shared.remove_unknown(&name);
-        }
         self.shared.sweep();
         info!(known = known.len(), found = standings.len(), "containers found");
         Ok(standings)
@@ -383,30 +389,24 @@ impl Shared {
         self.tell(Input::Step(guid, input));
     }
 
-    /// Takes hold of containers after a restart, several at a time: those that hang, or are only slow,
-    /// are not to hold up the others.
-    fn take_hold_of_all<'a>(
+    /// Takes hold of containers after a restart and removes those that are not known, several at a
+    /// time: those that hang, or are only slow, are not to hold up the others.
+    fn take_hold_of_all(
         &self,
-        containers: impl Iterator<Item = &'a ContainerGuid> + Send,
+        found: Vec<Found<'_>>,
         attached: &BTreeMap<String, Attached>,
     ) -> Result<BTreeMap<ContainerGuid, Standing>, ShimError> {
-        let left = Mutex::new(containers);
-        let next = || lock(&left).next();
-        let work = || {
-            let mut held = Vec::new();
-            while let Some(guid) = next() {
-                held.push((guid.clone(), self.take_hold(guid, attached.get(guid.as_str()))?));
+        let standings = pool::side_by_side("find", TAKING_HOLD, found, |it| match it {
+            Found::Known(guid) => {
+                let standing = self.take_hold(guid, attached.get(guid.as_str()))?;
+                Ok(Some((guid.clone(), standing)))
             }
-            Ok(held)
-        };
-        let held: Result<Vec<_>, ShimError> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..TAKING_HOLD).map(|_| scope.spawn(work)).collect();
-            threads
-                .into_iter()
-                .map(|it| it.join().unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect()
+            Found::Unknown(name) => {
+                self.remove_unknown(name);
+                Ok(None)
+            }
         });
-        Ok(held?.into_iter().flatten().collect())
+        Ok(standings?.into_iter().flatten().collect())
     }
 
     /// Takes hold of a container after a restart.
