@@ -28,6 +28,7 @@ use super::deed::{Deed, LogLine, ProcessOrder};
 use super::files::{ContainerFiles, Ids};
 use super::net::{Attached, Network, NetworkConfig};
 use super::shim::{PATIENCE, Shim, ShimError, Shims};
+use super::silence::Waiting;
 use super::spec::{self, ContainerSpec, End, LogLimits, ProcessSpec, Request};
 use super::transfer::{self, TransferConfig, Transfers};
 use super::{Outcomes, Runtime, RuntimeError, check, image_mount};
@@ -41,10 +42,6 @@ use crate::image::fetch::{FetchConfig, Fetcher};
 use crate::image::layers::{LayerHold, LayerStore};
 use crate::image::rootfs::RootfsConfig;
 
-/// How often a shim is asked again that is only slow, each time for as long as it may take to answer:
-/// five minutes at work, one when an agent starts and all wait for it.
-const TIMES: u32 = 15;
-const TIMES_AT_START: u32 = 3;
 /// Containers that are made or taken away at a time.
 const MAKING: usize = 8;
 /// Containers that are taken hold of, or removed, at a time when an agent starts. They mostly wait.
@@ -419,7 +416,7 @@ impl Shared {
         let dead = || Standing::Dead { exited: self.recorded(guid) };
         let Some(spec) = self.shims.spec(name) else { return Ok(dead()) };
         lock(&self.ids).found(spec.first_id);
-        let (status, shim) = match self.shims.ask_again(name, TIMES_AT_START) {
+        let (status, shim) = match self.shims.ask_again(name, Waiting::at_start()) {
             Ok(found) => found,
             // It is our own trouble, not the container's.
             Err(error @ ShimError::Io { .. }) => return Err(error),
@@ -451,7 +448,8 @@ impl Shared {
         if lock(&self.leaving).contains(guid) {
             return;
         }
-        let (running, exited, shim) = match self.shims.ask_again(guid.as_str(), TIMES) {
+        let (running, exited, shim) = match self.shims.ask_again(guid.as_str(), Waiting::at_work())
+        {
             Ok((status, shim)) => {
                 let exited = status.exited.into_iter().map(|exit| (exit.id, ended(exit)));
                 (status.running, exited.collect(), Some(shim))

@@ -15,6 +15,7 @@ use super::cgroup::{Cgroup, Hierarchy};
 use super::connection::Connection;
 use super::program::{Program, ends_within};
 use super::remove::remove_all;
+use super::silence::{Next, Seen, Waiting};
 use super::spec::{
     ContainerSpec, EXITS, Exit, LOGS, LogLine, MADE_WITHIN_S, ProcessSpec, Reply, Request, SOCKET,
     SPEC, Status, TerminalSize, is_container_id,
@@ -214,40 +215,43 @@ impl Shims {
         self.folder(id).join(LOGS).join("0.log")
     }
 
-    /// Asks a shim for everything once more, so often while it is only slow: while it computes or waits for
-    /// its disk, or while the trouble is our own. One that stands still is not waited for.
-    pub fn ask_again(&self, id: &str, times: u32) -> Result<(Status, Shim), ShimError> {
-        let mut left = times;
+    /// Asks a shim for everything once more, for as long as one is waited for.
+    pub(crate) fn ask_again(
+        &self,
+        id: &str,
+        mut waiting: Waiting,
+    ) -> Result<(Status, Shim), ShimError> {
         loop {
             let error = match self.attach(id).and_then(|mut shim| Ok((shim.status()?, shim))) {
                 Ok(found) => return Ok(found),
                 Err(error) => error,
             };
-            left = left.saturating_sub(1);
-            if left == 0 || !self.is_only_slow(id, &error) {
-                return Err(error);
+            match waiting.unanswered(self.seen(id, &error)) {
+                Next::AskAgain => tracing::debug!(container = id, %error, "a shim is slow"),
+                Next::GiveUp => return Err(error),
             }
-            tracing::debug!(container = id, %error, "a shim is slow");
         }
     }
 
-    /// Whether a shim that gave this error may answer later. Takes a second.
-    fn is_only_slow(&self, id: &str, error: &ShimError) -> bool {
+    /// Looks at a shim that gave this error. Takes a second.
+    fn seen(&self, id: &str, error: &ShimError) -> Seen {
         match error {
-            // Ours, not the shim's.
             ShimError::Io { .. } => {
                 std::thread::sleep(BETWEEN_LOOKS * u32::try_from(LOOKS).unwrap_or(1));
-                true
+                Seen::NotAsked
             }
             ShimError::Gone { .. } => {
-                let Ok(holder) = self.attach(id).map(|shim| shim.holder()) else { return false };
-                let Ok(holder) = holder else { return false };
-                (0..LOOKS).any(|_| {
+                let holder = self.attach(id).ok().and_then(|shim| shim.holder().ok());
+                let works = |holder| {
                     std::thread::sleep(BETWEEN_LOOKS);
                     is_at_work(holder)
-                })
+                };
+                match holder.is_some_and(|holder| (0..LOOKS).any(|_| works(holder))) {
+                    true => Seen::AtWork,
+                    false => Seen::StandsStill,
+                }
             }
-            ShimError::Create { .. } | ShimError::Refused(_) => false,
+            ShimError::Create { .. } | ShimError::Refused(_) => Seen::StandsStill,
         }
     }
 
