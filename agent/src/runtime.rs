@@ -17,6 +17,7 @@ pub mod privilege;
 mod program;
 pub(crate) mod remove;
 pub mod shim;
+mod silence;
 pub mod spec;
 pub mod transfer;
 

@@ -25,6 +25,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::runtime::shim::Wants;
+use crate::runtime::spec::MADE_WITHIN_S;
 pub(crate) use disk::written_bytes as disk_bytes;
 pub use serve::run;
 pub(crate) use sys::{hold_of, mount, signal, unmount};
@@ -33,21 +34,22 @@ pub(crate) use tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
 /// How long a container may take to be there, if nobody says.
 const MADE_WITHIN: Duration = Duration::from_secs(300);
 
-/// The program: `volvox-shim FOLDER [SECONDS]`, started by an agent that has put a spec into the folder.
-/// After so many seconds a container that is not there yet is given up.
+/// The program: `volvox-shim FOLDER`, started by an agent that has put a spec into the folder. A container
+/// that is not there after [`MADE_WITHIN_S`] is given up. That is no argument, so that the shim of a
+/// version that does not know it starts all the same: a package may be exchanged below an agent.
 pub fn main() -> ExitCode {
     // Whatever the agent had open and let us inherit would be a way out of the container.
     sys::close_from(3);
     // The kernel named the process after the descriptor that it was run from.
     let _ = sys::set_name(c"volvox-shim");
     let mut arguments = std::env::args_os().skip(1);
-    let (folder, seconds, rest) = (arguments.next(), arguments.next(), arguments.next());
-    let patience = match seconds {
+    let (folder, rest) = (arguments.next(), arguments.next());
+    let patience = match std::env::var_os(MADE_WITHIN_S) {
         Some(seconds) => seconds.to_str().and_then(|it| it.parse().ok()).map(Duration::from_secs),
         None => Some(MADE_WITHIN),
     };
     let (Some(folder), Some(patience), None) = (folder, patience, rest) else {
-        complain("usage: volvox-shim FOLDER [SECONDS] (volvox-agent starts it, nobody by hand)");
+        complain("usage: volvox-shim FOLDER (volvox-agent starts it, nobody by hand)");
         return ExitCode::from(2);
     };
     match run(Path::new(&folder), patience) {

@@ -12,7 +12,7 @@ use volvox_agent::runtime::cgroup::Hierarchy;
 use volvox_agent::runtime::shim::{Shim, ShimError, Shims, Shown, Terminal};
 use volvox_agent::runtime::spec::{
     Access, Bind, CAPTURE_BYTES, ContainerSpec, End, Exit, Limits, LogLimits, LogLine, LogStream,
-    Output, PROCESSES, ProcessSpec, RUNNING, TerminalSize,
+    MADE_WITHIN_S, Output, PROCESSES, ProcessSpec, RUNNING, TerminalSize,
 };
 
 use stage::{can_run, pause, shell as process, small_root, texts};
@@ -628,9 +628,45 @@ fn a_shim_that_hangs_while_it_starts_is_given_up() {
     // Nobody ever writes to it, so whoever reads it waits.
     nix::unistd::mkfifo(&folder.path().join("spec.json"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let shim = env!("CARGO_BIN_EXE_volvox-shim");
-    let output = std::process::Command::new(shim).arg(folder.path()).arg("1").output().unwrap();
+    let mut command = std::process::Command::new(shim);
+    let output = command.arg(folder.path()).env(MADE_WITHIN_S, "1").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{said}");
     assert_eq!(said.trim(), "volvox-shim: the container was not there after 1 s");
     // Nobody has its stderr open any more, or this would still wait: the one that hung is gone.
+}
+
+/// Its first process hangs, and has not come far: neither the one that holds it nor its cgroup could
+/// have it die. It has the shim's stderr, too.
+#[test]
+fn a_container_that_hangs_while_it_is_made_is_given_up() {
+    let name = "a_container_that_hangs_while_it_is_made_is_given_up";
+    let Some(cell) = Cell::new(name) else { return };
+    let trees = cell.folder.path().join("trees");
+    let spec = ContainerSpec {
+        cgroup: Hierarchy::Older(vec![("pids".to_owned(), trees.clone())]),
+        ..cell.spec("hangs")
+    };
+    let cgroup = trees.join("volvox").join(&spec.id);
+    std::fs::create_dir_all(&cgroup).unwrap();
+    // Nobody ever reads it, so whoever writes to it, to join, waits.
+    nix::unistd::mkfifo(&cgroup.join("tasks"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // Fifteen times as long, rounded up to a second.
+    let shims = cell.shims.clone().with_patience(Duration::from_millis(60));
+    let reason = shims.create(&spec).unwrap_err().to_string();
+    assert!(reason.ends_with("the container was not there after 1 s"), "{reason}");
+    assert!(!shims.folder(&spec.id).exists(), "its folder is left");
+    until("nothing of it runs", || !cell.has_processes());
+}
+
+#[test]
+fn a_shim_may_have_more_time_than_the_clock_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let shim = env!("CARGO_BIN_EXE_volvox-shim");
+    for (seconds, said) in [(u64::MAX.to_string(), "No such file"), ("soon".to_owned(), "usage")] {
+        let mut command = std::process::Command::new(shim);
+        let output = command.arg(folder.path()).env(MADE_WITHIN_S, seconds).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(said), "{text}");
+    }
 }

@@ -16,6 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use volvox_agent::control::{Reply, Request};
 use volvox_agent::executor::registry::ContainerGuid;
+use volvox_agent::executor::store::Records;
 use volvox_agent::runtime::machine::Silence;
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::definition::LrpDefinition;
@@ -162,6 +163,50 @@ fn a_shim_that_hangs_is_ended_and_its_container_has_failed() {
     assert_eq!(cell.view(brief).container.state, ContainerState::Running);
     cell.executor().stop(brief.clone()).unwrap();
     assert!(cell.ends(brief).stopped, "it can be stopped as ever");
+}
+
+/// Two shims hang when an agent starts, of a container that it knows and of one that it does not. They go
+/// on when a third container is gone, and not before: whoever waits for one of them first never sees that.
+#[test]
+fn a_shim_that_hangs_at_a_start_holds_up_no_other() {
+    let name = "a_shim_that_hangs_at_a_start_holds_up_no_other";
+    // Longer than the test may take: nobody is to be ended because it hangs.
+    let silence = Silence { answer_within: 2 * cell::PATIENCE, ..Silence::default() };
+    let made = Cell::with(name, |machine, _| machine.silence = silence);
+    let Some(mut cell) = made else { return };
+    let guids = ["known", "unknown-1", "unknown-2"].map(|it| cell.start_lrp(it, counting()));
+    for guid in &guids {
+        cell.reaches(guid, ContainerState::Running);
+    }
+    let [known, hangs, goes] = &guids;
+    let (pids, shims) = (cell.pids(known), [cell.pids(known).1, cell.pids(hangs).1]);
+    let folder = cell.container_folder(goes);
+    cell.executor = None;
+    let records = Records::open(&cell.folder.path().join("run")).unwrap();
+    records.forget(hangs).unwrap();
+    records.forget(goes).unwrap();
+    drop(records);
+    for shim in shims {
+        kill(Pid::from_raw(shim), Signal::SIGSTOP).unwrap();
+    }
+    let watcher = std::thread::spawn(move || {
+        let deadline = std::time::Instant::now() + cell::PATIENCE;
+        let mut is_gone = false;
+        while !is_gone && std::time::Instant::now() < deadline {
+            is_gone = !folder.exists();
+            stage::pause();
+        }
+        // In any case, so that the test ends.
+        for shim in shims {
+            kill(Pid::from_raw(shim), Signal::SIGCONT).unwrap();
+        }
+        is_gone
+    });
+    cell.open();
+    assert!(watcher.join().unwrap(), "it waited for those that hung");
+    assert_eq!(cell.view(known).container.state, ContainerState::Running);
+    assert_eq!(cell.pids(known), pids, "it is the same container");
+    assert!(!cell.container_folder(hangs).exists(), "it is known to nobody");
 }
 
 /// Starts, stops and deletes at random while agents are killed at random: what was acknowledged is

@@ -6,9 +6,10 @@
 //! later, a dead container takes nothing, exits are remembered until they are forgotten. What is left of
 //! a container that died is there until it is taken away.
 //!
-//! What holds a container may hang ([`FakeMachine::hang`]). Its processes go on, nobody hears of their
-//! ends, and what is asked of it waits. As on the real machine ([`PATIENCE`], [`QUIET_FOR`]) it is
-//! noticed when it does not answer, asked once more, and ended if it does not answer then either.
+//! What holds a container may hang ([`FakeMachine::hang`]), or be slow ([`FakeMachine::stall`]). Its
+//! processes go on, nobody hears of their ends, and what is asked of it waits. As on the real machine
+//! ([`PATIENCE`], [`QUIET_FOR`]) it is noticed when it does not answer, and asked again; when it is ended,
+//! `silence.rs` says here and there.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -23,6 +24,7 @@ use volvox_protocol::time::Timestamp;
 use super::deed::{Deed, LogLine, ProcessOrder};
 use super::machine::QUIET_FOR;
 use super::shim::PATIENCE;
+use super::silence::{Next, Seen, Waiting};
 use super::{Outcomes, Runtime, RuntimeError};
 use crate::executor::environment::NetworkFacts;
 use crate::executor::logic::{Input, Standing};
@@ -90,12 +92,14 @@ struct Hangs {
     /// Which of all that ever did: what is due for another is of no interest.
     nth: u64,
     until: Timestamp,
+    /// What one sees who looks at it.
+    seen: Seen,
     /// What it was asked since.
     asked: Vec<Deed>,
     /// What has ended since: the process and its status.
     ended: Vec<(u32, i32)>,
-    /// The agent has begun the conversation anew, and hears all exits again.
-    anew: bool,
+    /// The agent has begun the conversation anew, and hears all exits again, if so.
+    anew: Option<Waiting>,
 }
 
 #[derive(Debug, Clone)]
@@ -106,10 +110,10 @@ enum Due {
     Transfer(ContainerGuid, StepId),
     /// The shim that hung goes on.
     GoesOn(ContainerGuid, u64),
-    /// It has not answered in time: the agent asks once more.
+    /// It has not answered in time: the agent begins the conversation anew.
     Silent(ContainerGuid, u64),
-    /// It has not answered then either: the agent ends it.
-    PutDown(ContainerGuid, u64),
+    /// It has not answered then either: the agent asks again, or ends it.
+    Unanswered(ContainerGuid, u64),
     /// It is to be taken away, and ended if it does not answer.
     TakeAway(ContainerGuid),
 }
@@ -172,12 +176,12 @@ impl FakeMachine {
                 }
                 Due::Silent(guid, nth) => {
                     if self.hangs(&guid, nth) {
-                        self.ask_once_more(guid);
+                        self.begin_anew(guid);
                     }
                 }
-                Due::PutDown(guid, nth) => {
+                Due::Unanswered(guid, nth) => {
                     if self.hangs(&guid, nth) {
-                        self.kill(&guid);
+                        self.unanswered(guid);
                     }
                 }
                 Due::TakeAway(guid) => told.push(self.destroy(guid)),
@@ -221,16 +225,25 @@ impl FakeMachine {
 
     /// What holds a container hangs, for so long.
     pub fn hang(&mut self, guid: &ContainerGuid, span: Duration) {
+        self.fall_silent(guid, span, Seen::StandsStill);
+    }
+
+    /// What holds a container is slow, for so long: it waits for its disk.
+    pub fn stall(&mut self, guid: &ContainerGuid, span: Duration) {
+        self.fall_silent(guid, span, Seen::AtWork);
+    }
+
+    fn fall_silent(&mut self, guid: &ContainerGuid, span: Duration, seen: Seen) {
         let is_well = |it: &&mut FakeContainer| !it.dead && it.hangs.is_none();
         let Some(container) = self.containers.get_mut(guid).filter(is_well) else { return };
         let (nth, until) = (self.last, self.now + span);
         let (asked, ended) = (Vec::new(), Vec::new());
-        container.hangs = Some(Hangs { nth, until, asked, ended, anew: false });
+        container.hangs = Some(Hangs { nth, until, seen, asked, ended, anew: None });
         self.later(span, Due::GoesOn(guid.clone(), nth));
         self.later(QUIET_FOR + PATIENCE, Due::Silent(guid.clone(), nth));
     }
 
-    /// Whether the shim of some container hangs.
+    /// Whether the shim of some container hangs, or is slow.
     pub fn any_hangs(&self) -> bool {
         self.containers.values().any(|it| it.hangs.is_some())
     }
@@ -247,12 +260,16 @@ impl FakeMachine {
         running.filter(|(_, it)| it.order.run.path == path).map(|(id, _)| *id).next()
     }
 
-    /// What an agent that starts finds of a container. One whose shim hangs for longer than the agent
+    /// What an agent that starts finds of a container. One whose shim is silent for longer than the agent
     /// waits is ended.
     pub fn standing(&mut self, guid: &ContainerGuid) -> Option<Standing> {
         let (now, container) = (self.now, self.containers.get_mut(guid)?);
         if let Some(hangs) = &container.hangs {
-            if hangs.until > now + PATIENCE {
+            let (mut waiting, mut asked_until) = (Waiting::at_start(), now + PATIENCE);
+            while hangs.until > asked_until && waiting.unanswered(hangs.seen) == Next::AskAgain {
+                asked_until = asked_until + PATIENCE;
+            }
+            if hangs.until > asked_until {
                 container.hangs = None;
                 container.dead = true;
                 container.running.clear();
@@ -374,13 +391,23 @@ impl FakeMachine {
         hangs.is_some_and(|it| it.nth == nth)
     }
 
-    /// The conversation is begun anew.
-    fn ask_once_more(&mut self, guid: ContainerGuid) {
+    /// The conversation is begun anew, with a question.
+    fn begin_anew(&mut self, guid: ContainerGuid) {
         let hangs = self.containers.get_mut(&guid).and_then(|it| it.hangs.as_mut());
-        let Some(hangs) = hangs.filter(|it| !it.anew) else { return };
-        hangs.anew = true;
+        let Some(hangs) = hangs.filter(|it| it.anew.is_none()) else { return };
+        hangs.anew = Some(Waiting::at_work());
         let nth = hangs.nth;
-        self.later(PATIENCE, Due::PutDown(guid, nth));
+        self.later(PATIENCE, Due::Unanswered(guid, nth));
+    }
+
+    fn unanswered(&mut self, guid: ContainerGuid) {
+        let hangs = self.containers.get_mut(&guid).and_then(|it| it.hangs.as_mut());
+        let Some(Hangs { nth, seen, anew: Some(waiting), .. }) = hangs else { return };
+        let nth = *nth;
+        match waiting.unanswered(*seen) {
+            Next::AskAgain => self.later(PATIENCE, Due::Unanswered(guid, nth)),
+            Next::GiveUp => self.kill(&guid),
+        }
     }
 
     /// It goes on: reaps what has ended, then does what it was asked.
@@ -394,7 +421,7 @@ impl FakeMachine {
         for deed in hangs.asked {
             self.perform(guid, deed);
         }
-        if let Some(container) = self.containers.get(guid).filter(|_| hangs.anew) {
+        if let Some(container) = self.containers.get(guid).filter(|_| hangs.anew.is_some()) {
             // Whoever comes back is told all that was not acknowledged.
             let exits = container.exited.iter().map(|(process, exit)| {
                 let (step, exit) = (StepId(*process), exit.clone());

@@ -13,7 +13,6 @@ mod watch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
-use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,6 +28,7 @@ use super::deed::{Deed, LogLine, ProcessOrder};
 use super::files::{ContainerFiles, Ids};
 use super::net::{Attached, Network, NetworkConfig};
 use super::shim::{PATIENCE, Shim, ShimError, Shims};
+use super::silence::Waiting;
 use super::spec::{self, ContainerSpec, End, LogLimits, ProcessSpec, Request};
 use super::transfer::{self, TransferConfig, Transfers};
 use super::{Outcomes, Runtime, RuntimeError, check, image_mount};
@@ -42,13 +42,9 @@ use crate::image::fetch::{FetchConfig, Fetcher};
 use crate::image::layers::{LayerHold, LayerStore};
 use crate::image::rootfs::RootfsConfig;
 
-/// How often a shim is asked again that is only slow, each time for as long as it may take to answer:
-/// five minutes at work, one when an agent starts and all wait for it.
-const TIMES: u32 = 15;
-const TIMES_AT_START: u32 = 3;
 /// Containers that are made or taken away at a time.
 const MAKING: usize = 8;
-/// Containers that are taken hold of at a time when an agent starts. They mostly wait.
+/// Containers that are taken hold of, or removed, at a time when an agent starts. They mostly wait.
 const TAKING_HOLD: usize = 16;
 /// Transfers under way, waiting ones included. Those that move bytes are fewer.
 const TRANSFERRING: usize = 64;
@@ -135,6 +131,15 @@ struct Held {
     files: Arc<ContainerFiles>,
     /// Layers that it has mounted.
     _holds: Vec<LayerHold>,
+}
+
+/// What an agent that starts finds.
+#[derive(Debug)]
+enum Found<'a> {
+    /// A container that it is to go on with.
+    Known(&'a ContainerGuid),
+    /// One that is to go.
+    Unknown(&'a str),
 }
 
 impl Machine {
@@ -229,17 +234,15 @@ impl Runtime for Machine {
         let there = self.shared.shims.list().map_err(RuntimeError::doing("find containers"))?;
         let (ours, unknown): (BTreeSet<String>, BTreeSet<String>) =
             there.into_iter().partition(|name| names.contains(name));
-        let ours = known.iter().filter(|guid| ours.contains(guid.as_str()));
+        for spec in unknown.iter().filter_map(|name| self.shared.shims.spec(name)) {
+            lock(&self.shared.ids).found(spec.first_id);
+        }
+        let ours = known.iter().filter(|guid| ours.contains(guid.as_str())).map(Found::Known);
+        let found = ours.chain(unknown.iter().map(|name| Found::Unknown(name))).collect();
         let standings = self
             .shared
-            .take_hold_of_all(ours, &recovered.attached)
+            .take_hold_of_all(found, &recovered.attached)
             .map_err(RuntimeError::doing("take hold of containers"))?;
-        for name in unknown {
-            if let Some(spec) = self.shared.shims.spec(&name) {
-                lock(&self.shared.ids).found(spec.first_id);
-            }
-            self.shared.remove_unknown(&name);
-        }
         self.shared.sweep();
         info!(known = known.len(), found = standings.len(), "containers found");
         Ok(standings)
@@ -383,30 +386,24 @@ impl Shared {
         self.tell(Input::Step(guid, input));
     }
 
-    /// Takes hold of containers after a restart, several at a time: those that hang, or are only slow,
-    /// are not to hold up the others.
-    fn take_hold_of_all<'a>(
+    /// Takes hold of containers after a restart and removes those that are not known, several at a
+    /// time: those that hang, or are only slow, are not to hold up the others.
+    fn take_hold_of_all(
         &self,
-        containers: impl Iterator<Item = &'a ContainerGuid> + Send,
+        found: Vec<Found<'_>>,
         attached: &BTreeMap<String, Attached>,
     ) -> Result<BTreeMap<ContainerGuid, Standing>, ShimError> {
-        let left = Mutex::new(containers);
-        let next = || lock(&left).next();
-        let work = || {
-            let mut held = Vec::new();
-            while let Some(guid) = next() {
-                held.push((guid.clone(), self.take_hold(guid, attached.get(guid.as_str()))?));
+        let standings = pool::side_by_side("find", TAKING_HOLD, found, |it| match it {
+            Found::Known(guid) => {
+                let standing = self.take_hold(guid, attached.get(guid.as_str()))?;
+                Ok(Some((guid.clone(), standing)))
             }
-            Ok(held)
-        };
-        let held: Result<Vec<_>, ShimError> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..TAKING_HOLD).map(|_| scope.spawn(work)).collect();
-            threads
-                .into_iter()
-                .map(|it| it.join().unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect()
+            Found::Unknown(name) => {
+                self.remove_unknown(name);
+                Ok(None)
+            }
         });
-        Ok(held?.into_iter().flatten().collect())
+        Ok(standings?.into_iter().flatten().collect())
     }
 
     /// Takes hold of a container after a restart.
@@ -419,7 +416,7 @@ impl Shared {
         let dead = || Standing::Dead { exited: self.recorded(guid) };
         let Some(spec) = self.shims.spec(name) else { return Ok(dead()) };
         lock(&self.ids).found(spec.first_id);
-        let (status, shim) = match self.shims.ask_again(name, TIMES_AT_START) {
+        let (status, shim) = match self.shims.ask_again(name, Waiting::at_start()) {
             Ok(found) => found,
             // It is our own trouble, not the container's.
             Err(error @ ShimError::Io { .. }) => return Err(error),
@@ -451,7 +448,8 @@ impl Shared {
         if lock(&self.leaving).contains(guid) {
             return;
         }
-        let (running, exited, shim) = match self.shims.ask_again(guid.as_str(), TIMES) {
+        let (running, exited, shim) = match self.shims.ask_again(guid.as_str(), Waiting::at_work())
+        {
             Ok((status, shim)) => {
                 let exited = status.exited.into_iter().map(|exit| (exit.id, ended(exit)));
                 (status.running, exited.collect(), Some(shim))
@@ -462,6 +460,16 @@ impl Shared {
                 self.put_down(guid);
                 (Vec::new(), self.recorded(guid), None)
             }
+        };
+        // Before anything is told: the executor logs and signals when it hears of it, and without a
+        // conversation nobody would do that. An end that is heard from now on may come before its
+        // start is told below, and steps take it as both.
+        let held = match (shim, self.shims.spec(guid.as_str())) {
+            (Some(shim), Some(spec)) => {
+                let layers = self.layers_of(&spec);
+                self.hold(guid, shim, &spec, layers).is_ok()
+            }
+            (_, _) => false,
         };
         for step in asked {
             let started = running.contains(&step.0) || exited.contains_key(&step.0);
@@ -477,13 +485,6 @@ impl Shared {
             let input = steps::Input::ProcessExited { step: StepId(id), exit };
             self.tell(Input::Step(guid.clone(), input));
         }
-        let held = match (shim, self.shims.spec(guid.as_str())) {
-            (Some(shim), Some(spec)) => {
-                let layers = self.layers_of(&spec);
-                self.hold(guid, shim, &spec, layers).is_ok()
-            }
-            (_, _) => false,
-        };
         if !held {
             self.tell(Input::Gone(guid.clone()));
         }

@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 
 use super::cgroup::{Cgroup, Hierarchy};
 use super::connection::Connection;
-use super::program::Program;
+use super::program::{Program, ends_within};
 use super::remove::remove_all;
+use super::silence::{Next, Seen, Waiting};
 use super::spec::{
-    ContainerSpec, EXITS, Exit, LOGS, LogLine, ProcessSpec, Reply, Request, SOCKET, SPEC, Status,
-    TerminalSize, is_container_id,
+    ContainerSpec, EXITS, Exit, LOGS, LogLine, MADE_WITHIN_S, ProcessSpec, Reply, Request, SOCKET,
+    SPEC, Status, TerminalSize, is_container_id,
 };
 use crate::shim::{exits, sys};
 
@@ -26,6 +27,8 @@ use crate::shim::{exits, sys};
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// How many times as long it may take to make its container: the disk may be slow then too.
 const MAKING: u32 = 15;
+/// How much longer the agent waits: for a shim that gives up, and says so.
+const GIVING_UP: Duration = Duration::from_secs(20);
 /// How often a shim is looked at that does not answer, and how long after each other.
 const LOOKS: usize = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
@@ -68,6 +71,11 @@ pub enum ShimError {
 fn doing(what: impl Into<String>) -> impl FnOnce(io::Error) -> ShimError {
     let doing = what.into();
     move |source| ShimError::Io { doing, source }
+}
+
+/// Whole seconds, rounded up: a shim that has none could make nothing.
+fn seconds(span: Duration) -> u64 {
+    span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0))
 }
 
 /// The containers of one cell: a folder with a folder for each.
@@ -121,17 +129,19 @@ impl Shims {
         std::fs::write(folder.join(SPEC), json).map_err(doing("write the spec"))?;
         let program = Program::sealed(&self.program)
             .map_err(|error| failed(format!("start {}: {error}", self.program.display())))?;
-        let output = Command::new(program.path())
+        let within = self.patience.saturating_mul(MAKING);
+        let child = Command::new(program.path())
             .arg0("volvox-shim")
             .arg(folder)
-            .arg((self.patience * MAKING).as_secs().to_string())
+            .env(MADE_WITHIN_S, seconds(within).to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            .output()
+            .spawn();
+        let (status, said) = child
+            .and_then(|child| ends_within(child, within.saturating_add(GIVING_UP)))
             .map_err(|error| failed(format!("start {}: {error}", self.program.display())))?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
+        if !status.success() {
             return Err(failed(said.trim().trim_start_matches("volvox-shim: ").to_owned()));
         }
         self.attach(&spec.id)
@@ -205,40 +215,43 @@ impl Shims {
         self.folder(id).join(LOGS).join("0.log")
     }
 
-    /// Asks a shim for everything once more, so often while it is only slow: while it computes or waits for
-    /// its disk, or while the trouble is our own. One that stands still is not waited for.
-    pub fn ask_again(&self, id: &str, times: u32) -> Result<(Status, Shim), ShimError> {
-        let mut left = times;
+    /// Asks a shim for everything once more, for as long as one is waited for.
+    pub(crate) fn ask_again(
+        &self,
+        id: &str,
+        mut waiting: Waiting,
+    ) -> Result<(Status, Shim), ShimError> {
         loop {
             let error = match self.attach(id).and_then(|mut shim| Ok((shim.status()?, shim))) {
                 Ok(found) => return Ok(found),
                 Err(error) => error,
             };
-            left = left.saturating_sub(1);
-            if left == 0 || !self.is_only_slow(id, &error) {
-                return Err(error);
+            match waiting.unanswered(self.seen(id, &error)) {
+                Next::AskAgain => tracing::debug!(container = id, %error, "a shim is slow"),
+                Next::GiveUp => return Err(error),
             }
-            tracing::debug!(container = id, %error, "a shim is slow");
         }
     }
 
-    /// Whether a shim that gave this error may answer later. Takes a second.
-    fn is_only_slow(&self, id: &str, error: &ShimError) -> bool {
+    /// Looks at a shim that gave this error. Takes a second.
+    fn seen(&self, id: &str, error: &ShimError) -> Seen {
         match error {
-            // Ours, not the shim's.
             ShimError::Io { .. } => {
                 std::thread::sleep(BETWEEN_LOOKS * u32::try_from(LOOKS).unwrap_or(1));
-                true
+                Seen::NotAsked
             }
             ShimError::Gone { .. } => {
-                let Ok(holder) = self.attach(id).map(|shim| shim.holder()) else { return false };
-                let Ok(holder) = holder else { return false };
-                (0..LOOKS).any(|_| {
+                let holder = self.attach(id).ok().and_then(|shim| shim.holder().ok());
+                let works = |holder| {
                     std::thread::sleep(BETWEEN_LOOKS);
                     is_at_work(holder)
-                })
+                };
+                match holder.is_some_and(|holder| (0..LOOKS).any(|_| works(holder))) {
+                    true => Seen::AtWork,
+                    false => Seen::StandsStill,
+                }
             }
-            ShimError::Create { .. } | ShimError::Refused(_) => false,
+            ShimError::Create { .. } | ShimError::Refused(_) => Seen::StandsStill,
         }
     }
 

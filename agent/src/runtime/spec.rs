@@ -42,6 +42,9 @@ pub const EXITS: &str = "exits";
 /// The folder of log files in a container's folder.
 pub const LOGS: &str = "logs";
 
+/// The variable in a shim's environment that says how many seconds it has to make its container.
+pub const MADE_WITHIN_S: &str = "VOLVOX_MADE_WITHIN_S";
+
 /// Everything a shim needs to make its container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerSpec {

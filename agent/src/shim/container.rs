@@ -119,8 +119,11 @@ fn listen(mut hear: File) -> io::Result<()> {
 /// Inside: the container's first process, from its first step to its last.
 fn begin(spec: &ContainerSpec, cgroup: &Cgroup, root: &Path, mut go: File, mut say: File) -> ! {
     let mut word = [0];
-    let made =
-        cgroup.join().and_then(|()| go.read_exact(&mut word)).and_then(|()| settle_in(spec, root));
+    // Whatever it hangs in from here on, it does not outlive the shim.
+    let made = sys::die_with_reader(say.as_fd())
+        .and_then(|()| cgroup.join())
+        .and_then(|()| go.read_exact(&mut word))
+        .and_then(|()| settle_in(spec, root, &say));
     let said = match &made {
         Ok(()) => say.write_all(b"ready"),
         Err(error) => say.write_all(format!("make the container: {error}").as_bytes()),
@@ -132,14 +135,15 @@ fn begin(spec: &ContainerSpec, cgroup: &Cgroup, root: &Path, mut go: File, mut s
     reap_for_ever()
 }
 
-fn settle_in(spec: &ContainerSpec, root: &Path) -> io::Result<()> {
+fn settle_in(spec: &ContainerSpec, root: &Path, say: &File) -> io::Result<()> {
     sys::unshare(sys::LATER_NAMESPACES)?;
     mounts::enter(root)?;
     sys::become_user(0, 0, &[])?;
+    // The kernel has forgotten it with the change of users.
+    sys::die_with_reader(say.as_fd())?;
     mounts::furnish()?;
     sys::set_host_name(&spec.id)?;
-    // It must not outlive the shim, be looked into, or be able to do anything.
-    sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)?;
+    // It must not be looked into, or be able to do anything.
     sys::prctl(libc::PR_SET_DUMPABLE, 0)?;
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
     for capability in 0..64 {

@@ -32,6 +32,8 @@ const AGENTS: usize = 4;
 const BEHIND: usize = 64 << 10;
 /// How long the processes of a container may take to die when they are killed.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long one that is given up may take to be gone.
+const DEATH_WITHIN: Duration = Duration::from_secs(5);
 /// Pipes held open by what ended processes have started: the oldest are let go.
 const LEFTOVERS: usize = 128;
 
@@ -46,8 +48,9 @@ pub fn run(folder: &Path, patience: Duration) -> io::Result<()> {
         Fork::Parent(holder, handle) => {
             drop(say);
             if !comes_within(&hear, patience)? {
-                // What it had begun dies with it. It is not waited for: a disk may keep it.
+                // What it had begun dies with it. It is not waited for for ever: a disk may keep it.
                 sys::signal(handle.as_fd(), libc::SIGKILL)?;
+                sys::poll(&[(handle.as_raw_fd(), libc::POLLIN)], Some(DEATH_WITHIN))?;
                 let seconds = patience.as_secs();
                 let late = format!("the container was not there after {seconds} s");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, late));
@@ -64,7 +67,11 @@ pub fn run(folder: &Path, patience: Duration) -> io::Result<()> {
         }
         Fork::Child => {
             drop(hear);
-            let status = match Shim::start(folder) {
+            // Until the container is there it does not outlive the one that is to tell of it.
+            let started = sys::die_with_reader(say.as_fd())
+                .and_then(|()| Shim::start(folder))
+                .and_then(|shim| sys::prctl(libc::PR_SET_PDEATHSIG, 0).map(|()| shim));
+            let status = match started {
                 Ok(mut shim) => {
                     let told = say.write_all(b"ready");
                     drop(say);
@@ -83,13 +90,14 @@ pub fn run(folder: &Path, patience: Duration) -> io::Result<()> {
 
 /// Whether something can be read from a pipe within so long, or its other end is gone.
 fn comes_within(pipe: &File, patience: Duration) -> io::Result<bool> {
-    let deadline = Instant::now() + patience;
+    // None is later than the clock counts.
+    let deadline = Instant::now().checked_add(patience);
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if !sys::poll(&[(pipe.as_raw_fd(), libc::POLLIN)], Some(left))?.is_empty() {
+        let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
+        if !sys::poll(&[(pipe.as_raw_fd(), libc::POLLIN)], left)?.is_empty() {
             return Ok(true);
         }
-        if left.is_zero() {
+        if left.is_some_and(|it| it.is_zero()) {
             return Ok(false);
         }
     }

@@ -102,6 +102,18 @@ pub(crate) fn prctl(option: i32, value: libc::c_ulong) -> io::Result<()> {
     check(unsafe { libc::prctl(option, value, 0, 0, 0) }.into()).map(drop)
 }
 
+/// Has the kernel kill this process when the one that forked it is gone. `said` is a pipe that only that
+/// one reads. Whoever becomes another user has to say this again.
+pub(crate) fn die_with_reader(said: BorrowedFd<'_>) -> io::Result<()> {
+    prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)?;
+    // It may have gone before. Its own number would not tell, which is 0 from within a namespace; but it
+    // closes what it has open before its children are told of its death.
+    match poll(&[(said.as_raw_fd(), 0)], Some(std::time::Duration::ZERO))?.is_empty() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::BrokenPipe, "who made this process is gone")),
+    }
+}
+
 /// Sets the name by which this process is listed.
 pub(crate) fn set_name(name: &CStr) -> io::Result<()> {
     // SAFETY: the text ends with a zero and lives through the call.

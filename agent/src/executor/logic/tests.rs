@@ -391,6 +391,51 @@ fn a_container_whose_shim_hangs_goes_on_afterwards_or_has_failed() {
 }
 
 #[test]
+fn a_container_whose_shim_is_slow_is_waited_for_but_not_for_ever() {
+    let mut agent = Agent::new();
+    let [brief, endless, found, lost] = ["i-1", "i-2", "i-3", "i-4"]
+        .map(|name| agent.start(&instance(name), &lrp(run("serve", &[]))));
+    agent.settle();
+    agent.machine.stall(&brief, Duration::from_secs(200));
+    agent.machine.stall(&endless, Duration::MAX);
+    agent.advance(Duration::from_secs(201));
+    for guid in [&brief, &endless] {
+        assert_eq!(agent.state(guid), Some(ContainerState::Running));
+    }
+    // Noticed after 50 s, and asked for five minutes.
+    agent.advance(Duration::from_secs(148));
+    assert_eq!(agent.state(&endless), Some(ContainerState::Running));
+    agent.advance(Duration::from_secs(2));
+    assert!(agent.result(&endless).failure_reason.starts_with("missing container"));
+    agent.call(Input::Stop(brief.clone())).unwrap();
+    agent.settle();
+    assert!(agent.result(&brief).stopped, "it can be stopped as ever");
+    // An agent that starts has less patience.
+    agent.machine.stall(&found, Duration::from_secs(60));
+    agent.machine.stall(&lost, Duration::from_secs(61));
+    agent.restart();
+    agent.settle();
+    assert_eq!(agent.state(&found), Some(ContainerState::Running));
+    assert!(agent.result(&lost).failure_reason.starts_with("missing container"));
+}
+
+/// A shim writes an end down before it tells of it, and its disk may stall.
+#[test]
+fn an_exit_that_is_told_after_the_kill_is_in_the_log() {
+    let mut agent = Agent::new();
+    let guid = agent.start(&instance("i-1"), &lrp(run("serve", &[])));
+    agent.settle();
+    agent.call(Input::Stop(guid.clone())).unwrap();
+    agent.machine.hang(&guid, Duration::from_secs(15));
+    agent.advance(Duration::from_secs(12));
+    assert_eq!(agent.state(&guid), Some(ContainerState::Running), "nobody has heard of its end");
+    agent.advance(Duration::from_secs(4));
+    assert_eq!(agent.state(&guid), Some(ContainerState::Completed));
+    assert!(agent.result(&guid).stopped && !agent.result(&guid).failed);
+    assert_eq!(agent.machine.log(&guid).last(), Some(&"Exit status 143"));
+}
+
+#[test]
 fn an_exit_that_a_shim_wrote_down_before_it_died_counts() {
     let mut agent = Agent::new();
     let guid = agent.start(&instance("i-1"), &lrp(run("serve", &[])));

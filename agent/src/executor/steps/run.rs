@@ -10,8 +10,12 @@ use super::message::{Exit, Input, LogStream, Output, StepId, StepSignal, TimerId
 use super::text;
 use super::turn::Turn;
 
-/// How long a killed process may take to disappear.
-const EXIT_AFTER_KILL: Duration = Duration::from_secs(1);
+/// How long the end of a killed process may take to be told. A shim writes it to the disk first, and a
+/// disk may stall for seconds. Longer than a shim may take to answer (20 s), so that one that hangs is
+/// noticed before.
+const EXIT_AFTER_KILL: Duration = Duration::from_secs(30);
+/// How one ends that was killed.
+const KILLED: i32 = 137;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Run {
@@ -124,7 +128,8 @@ impl Run {
     }
 
     fn exited(&mut self, turn: &mut Turn<'_>, exit: &Exit) {
-        let killed = matches!(self.state, State::Killed(..));
+        // One that has another status ended before it was killed: its end was only told late.
+        let killed = matches!(self.state, State::Killed(..)) && exit.status == KILLED;
         let short_of = match exit.status {
             0 => "",
             _ if exit.out_of_memory => " (out of memory)",
@@ -160,6 +165,13 @@ impl Run {
                 self.state = State::Killed(step, turn.start_timer(EXIT_AFTER_KILL));
             }
             State::Killed(step, last) if last == timer => {
+                if self.output == Output::Log {
+                    let within = text::duration(EXIT_AFTER_KILL);
+                    let line = format!(
+                        "Exit status unknown (did not exit within {within} of being killed)"
+                    );
+                    turn.log(&self.source, LogStream::Out, line);
+                }
                 turn.abandon(step);
                 let error = StepError::Internal("process did not exit".into());
                 self.state = State::Ended(Err(error));

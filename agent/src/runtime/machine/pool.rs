@@ -1,10 +1,12 @@
-//! Threads for what blocks: made when they are needed, up to a number, and gone when idle.
+//! Threads for what blocks: made when they are needed, up to a number, and gone when idle, or when all
+//! is done that they were made for.
 
 use std::collections::VecDeque;
+use std::panic::resume_unwind;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tracing::error;
+use tracing::{error, warn};
 
 /// How long a thread waits for more.
 const IDLE: Duration = Duration::from_secs(10);
@@ -98,6 +100,48 @@ impl Inner {
     }
 }
 
+/// Does this with all of them, up to so many at a time, and waits: what came of each, or of one that
+/// failed. Then no other is begun. The thread that calls works too, so that all is done even when the
+/// machine has no thread to give.
+pub(crate) fn side_by_side<T: Send, R: Send, E: Send>(
+    name: &str,
+    most: usize,
+    all: Vec<T>,
+    work: impl Fn(T) -> Result<R, E> + Sync,
+) -> Result<Vec<R>, E> {
+    let threads = most.min(all.len());
+    let left = Mutex::new(all.into_iter());
+    let left = || left.lock().unwrap_or_else(PoisonError::into_inner);
+    let next = || left().next();
+    let work = || {
+        let mut done = Vec::new();
+        while let Some(it) = next() {
+            done.push(work(it).inspect_err(|_| left().by_ref().for_each(drop))?);
+        }
+        Ok(done)
+    };
+    std::thread::scope(|scope| {
+        let mut others = Vec::new();
+        for _ in 1..threads {
+            let builder = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES);
+            match builder.spawn_scoped(scope, work) {
+                Ok(thread) => others.push(thread),
+                Err(error) => {
+                    warn!(%error, name, "cannot start a thread");
+                    break;
+                }
+            }
+        }
+        let mut done = vec![work()];
+        let join = |it: std::thread::ScopedJoinHandle<'_, _>| {
+            it.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        done.extend(others.into_iter().map(join));
+        let done: Result<Vec<Vec<R>>, E> = done.into_iter().collect();
+        Ok(done?.into_iter().flatten().collect())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,5 +177,43 @@ mod tests {
         heard.sort_unstable();
         assert_eq!(heard[3..], (1..=20).collect::<Vec<_>>());
         assert!(pool.0.lock().threads <= 3);
+    }
+    #[test]
+    fn one_that_hangs_holds_up_no_other() {
+        let (done, hear) = channel();
+        let hear = Mutex::new(hear);
+        let all = side_by_side("test", 2, (0..20).collect(), |nth| {
+            if nth == 0 {
+                // It goes on when all others are done, and not before.
+                let hear = hear.lock().unwrap();
+                let heard: Vec<i32> =
+                    (1..20).map(|_| hear.recv_timeout(PATIENCE).unwrap()).collect();
+                assert_eq!(heard, (1..20).collect::<Vec<_>>());
+            } else {
+                done.send(nth).unwrap();
+            }
+            Ok::<i32, ()>(nth)
+        });
+        let mut all = all.unwrap();
+        all.sort_unstable();
+        assert_eq!(all, (0..20).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn few_need_no_thread_and_after_a_failure_none_is_begun() {
+        let here = std::thread::current().id();
+        let threads = |count: i32| {
+            side_by_side("test", 16, (0..count).collect(), |_| {
+                Ok::<_, ()>(std::thread::current().id())
+            })
+        };
+        assert_eq!(threads(0), Ok(vec![]));
+        assert_eq!(threads(1), Ok(vec![here]));
+        let failed = side_by_side("test", 1, (0..20).collect(), |nth| match nth {
+            3 => Err(nth),
+            4.. => panic!("it was begun"),
+            _ => Ok(nth),
+        });
+        assert_eq!(failed, Err(3));
     }
 }

@@ -160,7 +160,7 @@ fn a_timeout_cancels_and_waits_before_it_fails() {
             "begin => timer 1 2s | spawn 2 /a
              started 2 => routable | ready
              fire 1 => term 2 | timer 3 10s
-             fire 3 => kill 2 | timer 4 1s
+             fire 3 => kill 2 | timer 4 30s
              exit 2 137 => APP: Exit status 137 (exceeded 10s graceful shutdown interval) \
                 | untimer 4 | failed exceeded 2s timeout",
             "begin => timer 1 2s | spawn 2 /a

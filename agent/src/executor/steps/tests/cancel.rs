@@ -40,22 +40,53 @@ fn a_process_is_asked_then_forced_then_given_up() {
             "begin => spawn 1 /a
              started 1 => routable | ready
              cancel => term 1 | timer 2 10s
-             fire 2 => kill 1 | timer 3 1s
+             fire 2 => kill 1 | timer 3 30s
              exit 1 137 => APP: Exit status 137 (exceeded 10s graceful shutdown interval) \
                 | untimer 3 | stopped",
             "begin => spawn 1 /a
              started 1 => routable | ready
              cancel => term 1 | timer 2 10s
-             fire 2 => kill 1 | timer 3 1s
+             fire 2 => kill 1 | timer 3 30s
              exit 1 137 oom => APP: Exit status 137 (exceeded 10s graceful shutdown interval) \
                 (out of memory) | untimer 3 | stopped",
             "begin => spawn 1 /a
              started 1 => routable | ready
              cancel => term 1 | timer 2 10s
-             fire 2 => kill 1 | timer 3 1s
-             fire 3 => stopped
+             fire 2 => kill 1 | timer 3 30s
+             fire 3 => APP: Exit status unknown (did not exit within 30s of being killed) | stopped
              exit 1 137 =>",
         ],
+    );
+}
+
+#[test]
+fn an_end_that_is_told_late_is_not_called_late() {
+    check_all(
+        &only(run("/a")),
+        &["143", "0", "1"]
+            .map(|status| {
+                format!(
+                    "begin => spawn 1 /a
+                     started 1 => routable | ready
+                     cancel => term 1 | timer 2 10s
+                     fire 2 => kill 1 | timer 3 30s
+                     exit 1 {status} => APP: Exit status {status} | untimer 3 | stopped"
+                )
+            })
+            .each_ref()
+            .map(String::as_str),
+    );
+}
+
+#[test]
+fn a_quiet_process_that_is_given_up_has_no_line() {
+    check(
+        &only(quiet_run("/a")),
+        "begin => spawn 1 /a discard
+         started 1 => routable | ready
+         cancel => term 1 | timer 2 10s
+         fire 2 => kill 1 | timer 3 30s
+         fire 3 => stopped",
     );
 }
 
@@ -147,8 +178,8 @@ fn all_members_of_a_group_hear_of_it() {
              started 2 => term 2 | timer 5 10s
              unfetched 3 =>
              exit 2 143 => APP: Exit status 143 | untimer 5
-             fire 4 => kill 1 | timer 6 1s
-             fire 6 => stopped",
+             fire 4 => kill 1 | timer 6 30s
+             fire 6 => APP: Exit status unknown (did not exit within 30s of being killed) | stopped",
         );
     }
 }
@@ -174,7 +205,8 @@ fn a_process_that_will_not_exit_is_told_when_nobody_asked_for_a_stop() {
          started 1 =>
          started 2 => routable | ready
          exit 1 9 => APP: Exit status 9 | term 2 | timer 3 10s
-         fire 3 => kill 2 | timer 4 1s
-         fire 4 => failed APP: Exited with status 9; process did not exit",
+         fire 3 => kill 2 | timer 4 30s
+         fire 4 => APP: Exit status unknown (did not exit within 30s of being killed) \
+            | failed APP: Exited with status 9; process did not exit",
     );
 }

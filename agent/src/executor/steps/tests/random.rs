@@ -180,7 +180,7 @@ impl World {
     }
 
     /// Something that may happen next, if anything may. Timers fire in the order of their times,
-    /// but anything else may come before them. The second a killed process has is long enough.
+    /// but anything else may come before them. The time that a killed process has is long enough.
     fn next(&mut self, random: &mut SplitMix) -> Option<Input> {
         let mut may: Vec<Input> = Vec::new();
         for (step, process) in &self.processes {
