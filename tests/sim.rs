@@ -106,6 +106,7 @@ fn two_thousand_fleets_of_fifty_cells_survive_all_trouble() {
         "shim died before it told",
         "shim hangs for a while",
         "shim hangs for ever",
+        "shim is slow",
         "coordinator did not start",
         "older record",
         "report not understood",
@@ -174,7 +175,7 @@ fn the_same_seed_is_the_same_run() {
 }
 
 /// The deliberate bugs, and the number of seeds within which each must be found.
-const WITHIN: [(Bug, u64); 32] = [
+const WITHIN: [(Bug, u64); 35] = [
     (Bug::LostChange, 100),
     (Bug::NotTakenBack, 100),
     (Bug::AnswersRegardless, 100),
@@ -200,13 +201,16 @@ const WITHIN: [(Bug, u64); 32] = [
     (Bug::OneMoreInFlight, 100),
     (Bug::ForgetsTasks, 100),
     (Bug::UntoldIsForgotten, 300),
-    (Bug::NamesakeIsForgotten, 4_000),
+    (Bug::NamesakeIsForgotten, 1_000),
     (Bug::RequestsOvertake, 100),
     (Bug::OnePageIsEnough, 4_000),
     (Bug::LogIsNotSettled, 1_000),
     (Bug::LogIsNotEnded, 1_000),
     (Bug::UsableUnread, 2_000),
     (Bug::NewsIsRefused, 2_000),
+    (Bug::NeverAccuses, 100),
+    (Bug::AccusedIsSilent, 100),
+    (Bug::TornIsKept, 500),
 ];
 
 /// The simulator would be worth nothing if it passed everything.

@@ -75,11 +75,17 @@ pub enum Bug {
     UsableUnread,
     /// What is heard of the mesh while the database cannot be opened is forgotten.
     NewsIsRefused,
+    /// A member that is not reached is accused by nobody.
+    NeverAccuses,
+    /// A member that is accused does not answer.
+    AccusedIsSilent,
+    /// What a power cut left torn at the end of a cell's assignments hides what is written behind it.
+    TornIsKept,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 32] = [
+    pub const ALL: [Bug; 35] = [
         Bug::LostChange,
         Bug::NotTakenBack,
         Bug::AnswersRegardless,
@@ -112,6 +118,9 @@ impl Bug {
         Bug::LogIsNotEnded,
         Bug::UsableUnread,
         Bug::NewsIsRefused,
+        Bug::NeverAccuses,
+        Bug::AccusedIsSilent,
+        Bug::TornIsKept,
     ];
 
     /// Switches it on for this thread, until the value is dropped.

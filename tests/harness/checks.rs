@@ -612,8 +612,14 @@ impl World {
     /// Every record has its container, every container its record.
     fn cells_differ(&self, records: &Records) -> Option<String> {
         let Some(alive) = &self.center.alive else { return Some("no coordinator".to_owned()) };
-        for cell in self.cells.iter().filter(|cell| !cell.is_lost) {
+        for cell in &self.cells {
             let id = &cell.id;
+            if cell.is_lost {
+                if records.instances_on(id).next().is_some() {
+                    return Some(format!("{id} is lost, and the board has instances there"));
+                }
+                continue;
+            }
             let Some(agent) = &cell.agent else { return Some(format!("{id} has no agent")) };
             if agent.rep.evacuation().is_some() {
                 return Some(format!("{id} is being evacuated"));

@@ -315,6 +315,10 @@ impl World {
         if self.consumer.random.once_in(6) {
             let before = 1 + self.consumer.random.next() % 4;
             let earlier = name(self.consumer.tasks.saturating_sub(before).max(1));
+            // One whose end somebody is being told of, if there is one.
+            let calls = self.center.alive.iter().flat_map(|it| it.calls.keys());
+            let told = calls.map(|(guid, _)| guid.clone()).next();
+            let earlier = told.filter(|_| self.consumer.random.once_in(2)).unwrap_or(earlier);
             self.submit(Command::CancelTask(earlier.clone()), Ticket::Nobody);
             if self.consumer.random.once_in(2) {
                 return true;

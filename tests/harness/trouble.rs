@@ -93,42 +93,11 @@ impl World {
                     self.mesh.pause(place, span);
                 }
             }
-            Kind::AgentCrash => self.crash_agent(nth),
-            Kind::MachineCrash => {
-                if self.cells[nth].mortal {
-                    self.count(kind.name());
-                    let fuse = self.trouble.random.below(24);
-                    match &mut self.cells[nth].agent {
-                        Some(agent) if fuse > 11 => {
-                            agent.fuse = Some((u32::try_from(fuse - 11).unwrap_or(1), Last::Dark));
-                        }
-                        _ => self.kill_machine(nth),
-                    }
-                    self.ends_later(kind, vec![nth], 2_000, 30_000);
-                }
-            }
-            Kind::MachineLost => {
-                let lost = self.cells.iter().filter(|cell| cell.is_lost).count();
-                if self.cells[nth].mortal && (lost + 1) * 5 <= self.cells.len() {
-                    self.count(kind.name());
-                    self.kill_machine(nth);
-                    self.cells[nth].is_lost = true;
-                }
-            }
-            Kind::ShimCrash => {
-                if let Some(guid) = self.some_container(nth) {
-                    self.count(kind.name());
-                    self.cells[nth].machine.kill(&guid);
-                    self.plan_due(nth);
-                }
-            }
-            Kind::ProcessCrash => {
-                if let Some(guid) = self.some_container(nth) {
-                    self.count(kind.name());
-                    self.cells[nth].machine.end_process(&guid, "server", 1);
-                    self.plan_due(nth);
-                }
-            }
+            Kind::AgentCrash
+            | Kind::MachineCrash
+            | Kind::MachineLost
+            | Kind::ShimCrash
+            | Kind::ProcessCrash => self.death(kind, nth),
             Kind::NotMade
             | Kind::SlowMaking
             | Kind::NotDestroyed
@@ -175,6 +144,47 @@ impl World {
             | Kind::EmptyBoard
             | Kind::Silence
             | Kind::Callback => self.center_trouble(kind),
+        }
+    }
+
+    /// Something on a machine dies, or all of it.
+    fn death(&mut self, kind: Kind, nth: usize) {
+        match kind {
+            Kind::AgentCrash => self.crash_agent(nth),
+            Kind::MachineCrash if self.cells[nth].mortal => {
+                self.count(kind.name());
+                let fuse = self.trouble.random.below(24);
+                match &mut self.cells[nth].agent {
+                    Some(agent) if fuse > 11 => {
+                        agent.fuse = Some((u32::try_from(fuse - 11).unwrap_or(1), Last::Dark));
+                    }
+                    _ => self.kill_machine(nth),
+                }
+                self.ends_later(kind, vec![nth], 2_000, 30_000);
+            }
+            Kind::MachineLost => {
+                let lost = self.cells.iter().filter(|cell| cell.is_lost).count();
+                if self.cells[nth].mortal && (lost + 1) * 5 <= self.cells.len() {
+                    self.count(kind.name());
+                    self.kill_machine(nth);
+                    self.cells[nth].is_lost = true;
+                }
+            }
+            Kind::ShimCrash => {
+                if let Some(guid) = self.some_container(nth) {
+                    self.count(kind.name());
+                    self.cells[nth].machine.kill(&guid);
+                    self.plan_due(nth);
+                }
+            }
+            Kind::ProcessCrash => {
+                if let Some(guid) = self.some_container(nth) {
+                    self.count(kind.name());
+                    self.cells[nth].machine.end_process(&guid, "server", 1);
+                    self.plan_due(nth);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -440,8 +450,14 @@ impl World {
         };
         let (id, for_ever) = (self.cells[nth].id.clone(), span == Duration::MAX);
         self.tell(|| format!("{id}: the shim of {guid} hangs for {:.1} s", span.as_secs_f32()));
-        self.count(if for_ever { "shim hangs for ever" } else { "shim hangs for a while" });
-        self.cells[nth].machine.hang(&guid, span);
+        if !for_ever && self.trouble.random.once_in(2) {
+            // Its disk keeps it, and it can be seen at work: it is waited for longer.
+            self.count("shim is slow");
+            self.cells[nth].machine.stall(&guid, span);
+        } else {
+            self.count(if for_ever { "shim hangs for ever" } else { "shim hangs for a while" });
+            self.cells[nth].machine.hang(&guid, span);
+        }
         self.plan_due(nth);
     }
 

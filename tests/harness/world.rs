@@ -38,6 +38,8 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 const SETTLED_EVERY: Duration = Duration::from_secs(2);
 /// How often it is looked again whether it is still as it is wanted.
 const MOMENTS: usize = 24;
+/// How long a process has that was told to end, and a little.
+const GRACE: Duration = Duration::from_secs(11);
 /// Lines of the story that a failure shows.
 const STORY: usize = 400;
 
@@ -241,6 +243,10 @@ impl World {
         self.calm_down();
         let quiet = self.now();
         let limit = quiet + self.plan.settles_within;
+        if self.plan.kinds.contains(&Kind::Hang) {
+            // What was found to hang runs on until it has had its time to end.
+            self.run_until(quiet + GRACE)?;
+        }
         loop {
             let step = self.now() + SETTLED_EVERY;
             self.run_until(step)?;

@@ -18,6 +18,7 @@ use volvox_protocol::actual_lrp::LrpKey;
 use volvox_protocol::definition::{LrpDefinition, MetricTags, Routes};
 use volvox_protocol::id::InstanceGuid;
 use volvox_protocol::limits::FRAME_BYTES;
+use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::tag::ModificationTag;
 use volvox_protocol::time::Timestamp;
 
@@ -75,7 +76,7 @@ impl Text {
     pub fn open(bytes: &[u8]) -> (Self, usize) {
         let mut text = Text { bytes: bytes.len() as u64, next_number: 1, ..Text::default() };
         let torn = bytes.len() - text.read(bytes);
-        text.is_torn = torn > 0;
+        text.is_torn = torn > 0 && !mutated(Bug::TornIsKept);
         (text, torn)
     }
 

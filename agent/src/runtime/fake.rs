@@ -23,7 +23,7 @@ use volvox_protocol::time::Timestamp;
 
 use super::deed::{Deed, LogLine, ProcessOrder};
 use super::machine::QUIET_FOR;
-use super::shim::PATIENCE;
+use super::shim::{MADE_WITHIN, PATIENCE};
 use super::silence::{Next, Seen, Waiting};
 use super::{Outcomes, Runtime, RuntimeError};
 use crate::executor::environment::NetworkFacts;
@@ -33,9 +33,6 @@ use crate::executor::steps::{
     self, CheckOutcome, Exit, StepId, StepSignal, TransferFailure, Transferred,
 };
 use crate::executor::work::Plan;
-
-/// How long it may take to make a container. The shim gives up then.
-const MADE_WITHIN: Duration = Duration::from_secs(300);
 
 /// What can be made to go wrong, or to take long.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -27,6 +27,8 @@ use crate::shim::{exits, sys};
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// How many times as long it may take to make its container: the disk may be slow then too.
 const MAKING: u32 = 15;
+/// How long it may take to make a container.
+pub const MADE_WITHIN: Duration = PATIENCE.saturating_mul(MAKING);
 /// How much longer the agent waits: for a shim that gives up, and says so.
 const GIVING_UP: Duration = Duration::from_secs(20);
 /// How often a shim is looked at that does not answer, and how long after each other.

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::random::mix;
 use volvox_protocol::time::Timestamp;
 
@@ -144,6 +145,9 @@ impl<N: Notary> Member<N> {
     /// new card cannot flood the mesh with them; a trial on their word lasts at least as long. And
     /// what one says again and again is still the opinion of one: it makes us no worse.
     fn defend(&mut self, now: Timestamp, from: MemberId, accuser: &Holder) {
+        if mutated(Bug::AccusedIsSilent) {
+            return;
+        }
         let is_news = self.own.accuser.replace(accuser.member) != Some(accuser.member);
         if is_news || is_coordinator(accuser) {
             self.worse();
@@ -175,6 +179,7 @@ impl<N: Notary> Member<N> {
     /// We cannot reach somebody.
     pub(super) fn accuse(&mut self, now: Timestamp, subject: MemberId) {
         let is_new = self.trials.get(&subject).is_none_or(|trial| !trial.charges.ours);
+        let is_new = is_new && !mutated(Bug::NeverAccuses);
         if self.roster.standing(subject) != Standing::Present || !is_new {
             return;
         }
