@@ -185,6 +185,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, RecordsError> {
 mod tests {
     use std::sync::Arc;
 
+    use volvox_protocol::id::InstanceGuid;
     use volvox_protocol::task::TaskDefinition;
 
     use super::*;
@@ -193,7 +194,7 @@ mod tests {
     fn work_of_which_nothing_else_is_written_does_not_stay() {
         let folder = tempfile::tempdir().unwrap();
         let records = Records::open(folder.path()).unwrap();
-        let guid = ContainerGuid::from(volvox_protocol::id::TaskGuid::new("one").unwrap());
+        let guid = ContainerGuid::from(InstanceGuid::new("one").unwrap());
         records.keep_work(&guid, &Work::Task(Arc::new(TaskDefinition::default()))).unwrap();
         assert!(folder.path().join("one.work").exists());
         assert!(records.load().unwrap().is_empty());

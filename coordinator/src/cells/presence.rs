@@ -1,7 +1,7 @@
 //! When the board is told that a cell is missing, and when that is held back.
 //!
 //! A single loss is told at once: its work is wanted elsewhere. But when many cells vanish together,
-//! it is rather the network, a switch or we ourselves who are ill, and replacing everything would
+//! more likely the network, a switch or we ourselves are ill, and replacing everything would
 //! double the load on the rest. So when more than a share of the cells goes missing within a window,
 //! what has not been told yet is *held* for a grace time. The board goes on believing in those cells;
 //! the auction does not, and sends them nothing.
