@@ -86,7 +86,6 @@ fn two_thousand_fleets_of_fifty_cells_survive_all_trouble() {
         "not placed",
         "power lost in the middle",
         "power lost with containers",
-        "question refused",
         "record not kept",
         "task not started",
         "turn not in time",
