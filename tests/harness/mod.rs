@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`plan`] | what a run is made of: sizes, times, which kinds of trouble |
 //! | [`world`] | the queue of events and the clock; everybody is in it |
-//! | `cell` | one machine with its disk, and the agent on it while there is one |
+//! | `cell` | one machine with its disk, and the agent on it while there is one: its executor, and its rep |
 //! | `center` | the coordinator: writer, floor, post, auction |
 //! | `desk` | what it answers to cells |
 //! | `callbacks` | whom it tells of the ends of tasks |
@@ -18,8 +18,8 @@
 //! | `shrink` | less of a run that fails, while it still fails |
 //!
 //! The harness stands in for the drivers, which are thin: it performs the same effects in the same
-//! order, only later, twice, half or not at all. Where a driver decides something, that is a pure part
-//! of its crate, and runs here.
+//! order, only later, twice, half or not at all. Where a driver decided something, that was made a pure
+//! part of its crate, which runs here; `docs/testing.md` says what was not.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod callbacks;
