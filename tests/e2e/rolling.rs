@@ -261,7 +261,11 @@ fn a_roll_goes_on_after_a_restart_of_the_coordinator_and_through_an_evacuation()
     })?;
     site.kill_coordinator()?;
     site.start_coordinator()?;
-    // From here on: while there is no board, nobody can tell a router that an instance stops.
+    // From here on: while there is no board, nobody can tell a router that an instance stops, and what it had
+    // asked to stop before it went is heard of when its cell has found the new one.
+    for name in site.cell_names() {
+        site.until_cell(&name, true)?;
+    }
     site.check()?;
     let traffic = Traffic::through(&site, "web")?;
     site.agent("a", &["evacuate"])?;
@@ -270,7 +274,7 @@ fn a_roll_goes_on_after_a_restart_of_the_coordinator_and_through_an_evacuation()
     until_rolled(&site, "web", "v2", 6)?;
     let deployment = deployment(&site, "web")?;
     ensure!(deployment["healthy_definition_id"] == "v2", "{deployment}");
-    traffic.end()?;
+    traffic.end().with_context(|| site.story())?;
     let begun = Instant::now();
     site.check().with_context(|| format!("after {:?}", begun.elapsed()))
 }
