@@ -487,7 +487,17 @@ impl World {
         let records = alive.view.snapshot();
         let mut live: BTreeMap<(ProcessGuid, u32), Vec<(CellId, ContainerGuid)>> = BTreeMap::new();
         for cell in &self.cells {
-            let Some(agent) = &cell.agent else { continue };
+            let Some(agent) = &cell.agent else {
+                // What the board has forgotten may run beside what it has: one of them has to go.
+                let on_board = |guid: &ContainerGuid| {
+                    let mut here = records.instances_on(&cell.id).filter_map(|it| it.instance());
+                    here.any(|it| it.instance_guid.as_str() == guid.as_str())
+                };
+                if !cell.machine.containers().all(on_board) {
+                    return;
+                }
+                continue;
+            };
             for view in agent.depot.containers() {
                 if let Owner::Lrp { key, .. } = &view.owner {
                     let place = (key.process_guid.clone(), key.index);
