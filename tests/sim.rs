@@ -207,8 +207,8 @@ const WITHIN: [(Bug, u64); 35] = [
     (Bug::LogIsNotEnded, 1_000),
     (Bug::UsableUnread, 2_000),
     (Bug::NewsIsRefused, 2_000),
-    (Bug::NeverAccuses, 100),
-    (Bug::AccusedIsSilent, 100),
+    (Bug::NeverSuspects, 100),
+    (Bug::NeverRefutes, 100),
     (Bug::TornIsKept, 500),
 ];
 

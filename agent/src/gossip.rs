@@ -10,12 +10,12 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
 use tracing::{error, info, warn};
-use volvox_mesh::driver::{self, MemberView, Mesh, MeshEvent};
+use volvox_mesh::driver::{self, MemberEvent, MemberView, Mesh};
 use volvox_mesh::identity::{Kind, MemberId};
-use volvox_mesh::logic::Standing;
+use volvox_mesh::member::MemberState;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::request::{Refusal, Router};
-use volvox_mesh::tls::folder::MemberFolder;
+use volvox_mesh::tls::credentials::MemberFolder;
 use volvox_mesh::tls::token::JoinToken;
 use volvox_protocol::cell::{CellCapacity, CellInfo, RootfsProvider};
 use volvox_protocol::exchange::CellOrders;
@@ -167,30 +167,30 @@ pub async fn follow(mesh: Mesh, facts: CellFacts, rep: RepHandle) {
     }
     loop {
         match events.recv().await {
-            Ok(MeshEvent::Present { holder, .. }) if holder.kind == Kind::Coordinator => {
-                info!(coordinator = %holder.name, "a coordinator is there");
+            Ok(MemberEvent::Present { identity, .. }) if identity.kind == Kind::Coordinator => {
+                info!(coordinator = %identity.name, "a coordinator is there");
                 // Another one does not take the place of one that answers; the same may be new.
-                if known.is_none_or(|it| it == holder.member) {
-                    known = Some(holder.member);
+                if known.is_none_or(|it| it == identity.member) {
+                    known = Some(identity.member);
                     rep.coordinator(known);
                 }
             }
-            Ok(MeshEvent::Missing { holder, .. }) if known == Some(holder.member) => {
-                warn!(coordinator = %holder.name, "the coordinator is missing");
+            Ok(MemberEvent::Missing { identity, .. }) if known == Some(identity.member) => {
+                warn!(coordinator = %identity.name, "the coordinator is missing");
                 known = look(&mesh).await;
                 rep.coordinator(known);
             }
-            Ok(MeshEvent::Moved(_)) => say_what_we_are(&mesh, &facts).await,
-            Ok(MeshEvent::Expelled) => {
+            Ok(MemberEvent::Moved(_)) => say_what_we_are(&mesh, &facts).await,
+            Ok(MemberEvent::Expelled) => {
                 error!("this cell is expelled from the mesh: nothing that it says is heard");
             }
             Ok(
-                MeshEvent::Present { .. }
-                | MeshEvent::Missing { .. }
-                | MeshEvent::Info(_)
-                | MeshEvent::Load(_)
-                | MeshEvent::Revoked(_)
-                | MeshEvent::TooManyRevoked { .. },
+                MemberEvent::Present { .. }
+                | MemberEvent::Missing { .. }
+                | MemberEvent::Info(_)
+                | MemberEvent::Load(_)
+                | MemberEvent::Revoked(_)
+                | MemberEvent::TooManyRevoked { .. },
             ) => {}
             Err(RecvError::Lagged(_)) => {
                 let now = look(&mesh).await;
@@ -207,9 +207,9 @@ pub async fn follow(mesh: Mesh, facts: CellFacts, rep: RepHandle) {
 async fn look(mesh: &Mesh) -> Option<MemberId> {
     let members = mesh.members().await.unwrap_or_default();
     let coordinator = members.iter().find(|member| {
-        member.holder.kind == Kind::Coordinator && member.standing == Standing::Present
+        member.identity.kind == Kind::Coordinator && member.state == MemberState::Present
     });
-    coordinator.map(|member| member.holder.member)
+    coordinator.map(|member| member.identity.member)
 }
 
 /// A member, for people.
@@ -237,12 +237,12 @@ impl From<&MemberView> for MemberStatus {
     fn from(member: &MemberView) -> Self {
         let load = member.load.as_ref();
         MemberStatus {
-            name: member.holder.name.to_string(),
-            kind: match member.holder.kind {
+            name: member.identity.name.to_string(),
+            kind: match member.identity.kind {
                 Kind::Cell => "cell".to_owned(),
                 Kind::Coordinator => "coordinator".to_owned(),
             },
-            present: member.standing == Standing::Present,
+            present: member.state == MemberState::Present,
             address: member.address.to_string(),
             zone: member.info.as_ref().map(|it| it.zone.clone()).unwrap_or_default(),
             free: load.map(|it| it.free),

@@ -10,7 +10,7 @@ mod terminal;
 use std::sync::Arc;
 use std::time::Duration;
 
-use volvox_mesh::identity::{Holder, Kind};
+use volvox_mesh::identity::{Kind, MemberIdentity};
 use volvox_mesh::request::{Refusal, Router};
 use volvox_protocol::id::InstanceGuid;
 use volvox_protocol::stream::{OpenTerminal, ReadLog};
@@ -55,7 +55,7 @@ impl Place {
     /// The container, if a coordinator asks for one of ours.
     async fn find(
         self: &Arc<Self>,
-        from: &Holder,
+        from: &MemberIdentity,
         container: &str,
     ) -> Result<ContainerGuid, Refusal> {
         if from.kind != Kind::Coordinator {

@@ -15,11 +15,11 @@ use volvox_agent::streams;
 use volvox_mesh::driver::{Config, Mesh};
 use volvox_mesh::identity::Kind;
 use volvox_mesh::profile::Profile;
-use volvox_mesh::request::{AskError, Dialogue, Refusal, Router};
+use volvox_mesh::request::{AskError, Refusal, Router, StreamingRequest};
 use volvox_mesh::tls::authority::{Authority, VALIDITY};
 use volvox_mesh::tls::config::system_clock;
-use volvox_mesh::tls::folder::{Credentials, MemberFolder};
-use volvox_mesh::tls::register::Clash;
+use volvox_mesh::tls::credentials::{Credentials, MemberFolder};
+use volvox_mesh::tls::registry::NameConflict;
 use volvox_mesh::transport::stream::{FrameReader, FrameWriter};
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::id::CellId;
@@ -52,7 +52,8 @@ impl Site {
             let member = MemberFolder::open(&folder).unwrap();
             let key = member.joining_key().unwrap();
             let id = CellId::new(name).unwrap();
-            let issued = authority.appoint(now, kind, id, key.public(), Clash::Refuse).unwrap();
+            let issued =
+                authority.appoint(now, kind, id, key.public(), NameConflict::Refuse).unwrap();
             let ca = authority.ca().clone();
             member.store(&Credentials::new(key, issued.certificate, ca).unwrap()).unwrap();
             let config = Config {
@@ -73,7 +74,7 @@ impl Site {
     }
 
     /// Opens a stream, once there is a link.
-    fn open<R: Dialogue + 'static>(
+    fn open<R: StreamingRequest + 'static>(
         &self,
         by: &Mesh,
         request: &R,

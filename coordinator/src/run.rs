@@ -12,8 +12,8 @@ use volvox_mesh::driver as mesh;
 use volvox_mesh::identity::Kind;
 use volvox_mesh::tls::authority::Authority;
 use volvox_mesh::tls::config::system_clock;
-use volvox_mesh::tls::folder::{Credentials, MemberFolder};
-use volvox_mesh::tls::register::Clash;
+use volvox_mesh::tls::credentials::{Credentials, MemberFolder};
+use volvox_mesh::tls::registry::NameConflict;
 use volvox_mesh::tls::token::JoinToken;
 use volvox_protocol::event::Event;
 
@@ -248,8 +248,13 @@ async fn membership(
     if !is_member {
         let key = folder.joining_key()?;
         let name = config.name.clone();
-        let issued =
-            authority.appoint(clock(), Kind::Coordinator, name, key.public(), Clash::Replace)?;
+        let issued = authority.appoint(
+            clock(),
+            Kind::Coordinator,
+            name,
+            key.public(),
+            NameConflict::Replace,
+        )?;
         let ca = authority.ca().clone();
         folder.store(&Credentials::new(key, issued.certificate, ca)?)?;
     }

@@ -7,8 +7,8 @@ use libfuzzer_sys::fuzz_target;
 use volvox_mesh::tls::certificate::{CaCertificate, read_unsigned};
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok((holder, _)) = read_unsigned(bytes) {
-        assert!(holder.not_before <= holder.not_after);
+    if let Ok((identity, _)) = read_unsigned(bytes) {
+        assert!(identity.not_before <= identity.not_after);
     }
     let _ = CaCertificate::parse(bytes);
 });

@@ -1,12 +1,12 @@
 //! A member with a socket, a clock and a disk: what agent and coordinator start.
 //!
-//! One task waits for the transport, the caller or the next tick, hands it to [`crate::logic`], and
+//! One task waits for the transport, the caller or the next tick, hands it to [`crate::member`], and
 //! performs the effects. It waits for nothing else: a slow disk, a name that does not resolve or a
 //! renewal are tasks of their own, and their outcomes are inputs.
 
 mod address;
 mod joining;
-mod memory;
+mod persisted;
 mod renewal;
 
 use std::collections::BTreeSet;
@@ -20,23 +20,23 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use volvox_protocol::cell::{CellInfo, CellLoad};
 use volvox_protocol::time::Timestamp;
 
-use self::address::{Found, Names};
+use self::address::{Names, ResolvedNames};
 pub use self::joining::{JoinError, enrolment, join};
-use self::memory::Memory;
+use self::persisted::PersistedPeers;
 use crate::codec;
-use crate::identity::{CertificateError, Holder, Kind, MemberId};
-use crate::logic::{self, Birth, Effect, Input, Member, Refused, Standing};
+use crate::identity::{CertificateError, Kind, MemberId, MemberIdentity};
+use crate::member::{Member, MemberInput, MemberOutput, MemberStart, MemberState, Refused};
 use crate::message::Message;
 use crate::profile::Profile;
 use crate::record::{Content, REVOCATIONS, Revocation, Topic, body_limit};
-use crate::request::{AskError, Dialogue, Request, Service};
+use crate::request::{AskError, Request, Service, StreamingRequest};
+use crate::tls::authenticator::ClusterAuthenticator;
 use crate::tls::config::{Clock, client_config, peer, server_config, system_clock};
-use crate::tls::folder::{Credentials, FolderError, MemberFolder};
-use crate::tls::notary::ClusterNotary;
+use crate::tls::credentials::{Credentials, FolderError, MemberFolder};
 use crate::transport::stream::{FrameReader, FrameWriter};
 use crate::transport::{
-    Counters, Delivery, DialRefused, Enrolment, Happening, LinkInfo, Peer, Settings, Tls,
-    Transport, TransportError,
+    Counters, DialRefused, Enrolment, LinkInfo, Peer, Settings, Tls, Transport, TransportError,
+    TransportEvent,
 };
 
 /// Packets and link changes that wait for the member. Beyond it packets are dropped, and counted.
@@ -80,7 +80,7 @@ pub enum MeshError {
     Folder(#[from] FolderError),
     /// What is remembered of earlier lives cannot be read or written.
     #[error("{path}: {what}")]
-    Memory {
+    PersistedPeers {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
@@ -117,11 +117,11 @@ pub enum MeshError {
 
 /// What is heard in the mesh.
 #[derive(Debug, Clone, PartialEq)]
-pub enum MeshEvent {
+pub enum MemberEvent {
     /// A member is there: new, again, in a new life, or at another address.
     Present {
         /// Who.
-        holder: Arc<Holder>,
+        identity: Arc<MemberIdentity>,
         /// Its life: another number after each restart.
         generation: u64,
         /// Where it says it is.
@@ -130,7 +130,7 @@ pub enum MeshEvent {
     /// A member is not there any more.
     Missing {
         /// Who.
-        holder: Arc<Holder>,
+        identity: Arc<MemberIdentity>,
         /// Whether it said goodbye.
         left: bool,
     },
@@ -157,9 +157,9 @@ pub enum MeshEvent {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemberView {
     /// Who.
-    pub holder: Arc<Holder>,
+    pub identity: Arc<MemberIdentity>,
     /// Whether it is there.
-    pub standing: Standing,
+    pub state: MemberState,
     /// Where it says it is.
     pub address: SocketAddr,
     /// What it last said it is, if it is a cell.
@@ -189,11 +189,11 @@ pub struct MeshStatus {
     pub transport: Counters,
 }
 
-enum Order {
-    Take(Input),
+enum DriverCall {
+    Take(MemberInput),
     Members(oneshot::Sender<Vec<MemberView>>),
     Status(oneshot::Sender<MeshStatus>),
-    Seeds(Found),
+    Seeds(ResolvedNames),
     Renewed(Credentials),
     Leave(oneshot::Sender<()>),
 }
@@ -201,10 +201,10 @@ enum Order {
 /// A running member. Clones are handles to the same one; it ends when the last is dropped.
 #[derive(Clone)]
 pub struct Mesh {
-    orders: mpsc::Sender<Order>,
-    events: broadcast::Sender<MeshEvent>,
+    orders: mpsc::Sender<DriverCall>,
+    events: broadcast::Sender<MemberEvent>,
     transport: Transport,
-    me: Arc<Holder>,
+    me: Arc<MemberIdentity>,
 }
 
 impl Mesh {
@@ -217,12 +217,12 @@ impl Mesh {
             tracing::warn!(%warning, "credentials");
         }
         let credentials = loaded.credentials;
-        let memory = Memory::open(&config.folder, clock())?;
-        let me = Arc::new(credentials.holder().clone());
-        let known = memory.revoked();
+        let persisted = PersistedPeers::open(&config.folder, clock())?;
+        let me = Arc::new(credentials.identity().clone());
+        let known = persisted.revoked();
         let revoked = known.iter().map(|entry| entry.member).collect();
         let revoked = Arc::new(RwLock::new(revoked));
-        let (happen, happenings) = mpsc::channel(HAPPENINGS);
+        let (happen, transport_events) = mpsc::channel(HAPPENINGS);
         let settings = Settings {
             me: Some(me.member),
             enrolment: config.enrolment.clone(),
@@ -232,7 +232,7 @@ impl Mesh {
         let transport = Transport::open(settings, tls, happen, service)?;
         let port = transport.address().port();
         let seeds = address::resolve(&config.seeds).await;
-        let peers = memory.peers().iter().map(|peer| peer.address);
+        let peers = persisted.peers().iter().map(|peer| peer.address);
         let mut dialled: Vec<SocketAddr> = seeds.addresses.iter().copied().chain(peers).collect();
         dialled.dedup();
         let address = match config.advertise {
@@ -240,10 +240,10 @@ impl Mesh {
             Some(address) => address,
             None => address::ours(config.listen, port, dialled.first().copied()),
         };
-        let birth = Birth {
-            holder: me.clone(),
+        let birth = MemberStart {
+            identity: me.clone(),
             certificate: credentials.certificate().to_vec(),
-            generation: memory.generation(),
+            generation: persisted.generation(),
             address,
             address_is_fixed: config.advertise.is_some(),
             profile: config.profile.clone(),
@@ -251,10 +251,10 @@ impl Mesh {
             is_first: dialled.is_empty() && config.seeds.is_empty(),
             seeds: dialled,
             revoked: known,
-            random: random(memory.generation()),
+            random: random(persisted.generation()),
         };
         let time = Time { began: Instant::now(), at: clock() };
-        let member = Member::new(time.now(), credentials.notary(), birth);
+        let member = Member::new(time.now(), credentials.authenticator(), birth);
         let (orders, inbox) = mpsc::channel(ORDERS);
         let (events, _) = broadcast::channel(match me.kind {
             Kind::Coordinator => EVENTS_OF_COORDINATOR,
@@ -269,7 +269,7 @@ impl Mesh {
             revoked,
             credentials,
             clock,
-            memory,
+            persisted,
             folder,
             config: Arc::new(config),
             malformed: 0,
@@ -282,12 +282,12 @@ impl Mesh {
             orders: mesh.orders.downgrade(),
         };
         driver.looked_up(seeds.is_complete);
-        tokio::spawn(driver.run(happenings, inbox));
+        tokio::spawn(driver.run(transport_events, inbox));
         Ok(mesh)
     }
 
     /// Who we are.
-    pub fn me(&self) -> &Arc<Holder> {
+    pub fn me(&self) -> &Arc<MemberIdentity> {
         &self.me
     }
 
@@ -298,20 +298,20 @@ impl Mesh {
 
     /// What is heard from now on. Who reads too slowly is told how much it missed, and should list
     /// the members again.
-    pub fn subscribe(&self) -> broadcast::Receiver<MeshEvent> {
+    pub fn subscribe(&self) -> broadcast::Receiver<MemberEvent> {
         self.events.subscribe()
     }
 
     /// Says what this cell is.
     pub async fn publish_info(&self, info: CellInfo) -> Result<(), MeshError> {
         fits("the cell's info", Topic::Info, codec::encode(&info).len())?;
-        self.order(Order::Take(Input::PublishInfo(info))).await
+        self.order(DriverCall::Take(MemberInput::PublishInfo(info))).await
     }
 
     /// Says how this cell is doing.
     pub async fn publish_load(&self, load: CellLoad) -> Result<(), MeshError> {
         fits("the cell's load", Topic::Load, codec::encode(&load).len())?;
-        self.order(Order::Take(Input::PublishLoad(load))).await
+        self.order(DriverCall::Take(MemberInput::PublishLoad(load))).await
     }
 
     /// Expels members: all who are revoked in this cluster and whose last certificate has not ended,
@@ -322,20 +322,20 @@ impl Mesh {
         if given > limit {
             return Err(MeshError::TooManyRevoked { given, limit });
         }
-        self.order(Order::Take(Input::Revoke(members))).await
+        self.order(DriverCall::Take(MemberInput::Revoke(members))).await
     }
 
     /// All members that are known here.
     pub async fn members(&self) -> Result<Vec<MemberView>, MeshError> {
         let (answer, view) = oneshot::channel();
-        self.order(Order::Members(answer)).await?;
+        self.order(DriverCall::Members(answer)).await?;
         view.await.map_err(|_| MeshError::Stopped)
     }
 
     /// How this member is doing.
     pub async fn status(&self) -> Result<MeshStatus, MeshError> {
         let (answer, status) = oneshot::channel();
-        self.order(Order::Status(answer)).await?;
+        self.order(DriverCall::Status(answer)).await?;
         status.await.map_err(|_| MeshError::Stopped)
     }
 
@@ -359,7 +359,7 @@ impl Mesh {
 
     /// Opens a stream to another member, on the link that there is: the reply, and both ends of what
     /// follows.
-    pub fn converse<R: Dialogue + 'static>(
+    pub fn converse<R: StreamingRequest + 'static>(
         &self,
         to: MemberId,
         request: &R,
@@ -374,12 +374,12 @@ impl Mesh {
     /// Says goodbye and ends.
     pub async fn leave(&self) {
         let (done, left) = oneshot::channel();
-        if self.order(Order::Leave(done)).await.is_ok() {
+        if self.order(DriverCall::Leave(done)).await.is_ok() {
             let _ended = left.await;
         }
     }
 
-    async fn order(&self, order: Order) -> Result<(), MeshError> {
+    async fn order(&self, order: DriverCall) -> Result<(), MeshError> {
         self.orders.send(order).await.map_err(|_| MeshError::Stopped)
     }
 }
@@ -418,13 +418,13 @@ type Revoked = Arc<RwLock<BTreeSet<MemberId>>>;
 
 struct Driver {
     time: Time,
-    member: Member<ClusterNotary>,
+    member: Member<ClusterAuthenticator>,
     transport: Transport,
-    events: broadcast::Sender<MeshEvent>,
+    events: broadcast::Sender<MemberEvent>,
     revoked: Revoked,
     credentials: Credentials,
     clock: Clock,
-    memory: Memory,
+    persisted: PersistedPeers,
     folder: MemberFolder,
     config: Arc<Config>,
     malformed: u64,
@@ -436,12 +436,12 @@ struct Driver {
     names: Names,
     /// When to look them up again. In a year, while that is being done.
     names_due: tokio::time::Instant,
-    orders: mpsc::WeakSender<Order>,
+    orders: mpsc::WeakSender<DriverCall>,
 }
 
-enum Wake {
-    Happening(Happening),
-    Order(Order),
+enum DriverInput {
+    TransportEvent(TransportEvent),
+    DriverCall(DriverCall),
     Tick,
     Address,
     Refusals,
@@ -453,8 +453,8 @@ enum Wake {
 impl Driver {
     async fn run(
         mut self,
-        mut happenings: mpsc::Receiver<Happening>,
-        mut orders: mpsc::Receiver<Order>,
+        mut transport_events: mpsc::Receiver<TransportEvent>,
+        mut orders: mpsc::Receiver<DriverCall>,
     ) {
         let mut address = tokio::time::interval(LOOK_AT_ADDRESS);
         let mut refusals = tokio::time::interval(LOOK_AT_REFUSALS);
@@ -463,41 +463,41 @@ impl Driver {
             let tick = self.time.until(self.member.next_wake());
             let wake = tokio::select! {
                 biased;
-                order = orders.recv() => order.map_or(Wake::End, Wake::Order),
-                happening = happenings.recv() => happening.map_or(Wake::End, Wake::Happening),
-                () = tokio::time::sleep_until(tick) => Wake::Tick,
-                _ = address.tick() => Wake::Address,
-                _ = refusals.tick() => Wake::Refusals,
-                () = tokio::time::sleep_until(self.names_due) => Wake::Names,
-                () = tokio::time::sleep_until(renewal), if !self.renewing => Wake::Renewal,
+                order = orders.recv() => order.map_or(DriverInput::End, DriverInput::DriverCall),
+                event = transport_events.recv() => event.map_or(DriverInput::End, DriverInput::TransportEvent),
+                () = tokio::time::sleep_until(tick) => DriverInput::Tick,
+                _ = address.tick() => DriverInput::Address,
+                _ = refusals.tick() => DriverInput::Refusals,
+                () = tokio::time::sleep_until(self.names_due) => DriverInput::Names,
+                () = tokio::time::sleep_until(renewal), if !self.renewing => DriverInput::Renewal,
             };
             match wake {
-                Wake::Happening(happening) => self.happened(happening),
-                Wake::Order(Order::Leave(done)) => {
-                    self.take(Input::Leave);
+                DriverInput::TransportEvent(event) => self.happened(event),
+                DriverInput::DriverCall(DriverCall::Leave(done)) => {
+                    self.take(MemberInput::Leave);
                     // The end of a link drops what waits on it: the goodbye should be out by then.
                     tokio::time::sleep(GOODBYE).await;
                     self.transport.shutdown().await;
                     let _nobody_waits = done.send(());
                     return;
                 }
-                Wake::Order(Order::Renewed(credentials)) => {
+                DriverInput::DriverCall(DriverCall::Renewed(credentials)) => {
                     self.renewed(credentials);
                     renewal = self.renewal_due().max(self.renewal_again());
                 }
-                Wake::Order(order) => self.ordered(order),
-                Wake::Tick => self.take(Input::Tick),
-                Wake::Address => {
+                DriverInput::DriverCall(order) => self.ordered(order),
+                DriverInput::Tick => self.take(MemberInput::Tick),
+                DriverInput::Address => {
                     if self.time.follow((self.clock)()) {
                         tracing::info!("the clock was set forward");
                         renewal = self.renewal_due();
                     }
                     self.look_at_address();
                 }
-                Wake::Refusals => self.look_at_refusals(),
-                Wake::Names => self.resolve_again(),
-                Wake::Renewal => self.begin_renewal(),
-                Wake::End => {
+                DriverInput::Refusals => self.look_at_refusals(),
+                DriverInput::Names => self.resolve_again(),
+                DriverInput::Renewal => self.begin_renewal(),
+                DriverInput::End => {
                     self.transport.shutdown().await;
                     return;
                 }
@@ -505,76 +505,72 @@ impl Driver {
         }
     }
 
-    fn take(&mut self, input: Input) {
+    fn take(&mut self, input: MemberInput) {
         let effects = self.member.apply(self.time.now(), input);
         for effect in effects {
             self.perform(effect);
         }
         // After the effects, which are to be performed in order.
         while let Some((peer, address)) = self.refused_dials.pop() {
-            let input = Input::DialFailed { peer, address };
+            let input = MemberInput::DialFailed { peer, address };
             for effect in self.member.apply(self.time.now(), input) {
                 self.perform(effect);
             }
         }
     }
 
-    fn happened(&mut self, happening: Happening) {
-        match happening {
-            Happening::LinkUp { peer, address, dialled } => {
-                let (peer, certificate) = (peer.holder.member, peer.certificate);
-                self.take(Input::LinkUp { peer, certificate, address, dialled });
+    fn happened(&mut self, event: TransportEvent) {
+        match event {
+            TransportEvent::LinkUp { peer, address, dialled } => {
+                let (peer, certificate) = (peer.identity.member, peer.certificate);
+                self.take(MemberInput::LinkUp { peer, certificate, address, dialled });
             }
-            Happening::LinkDown { member, reason } => {
+            TransportEvent::LinkDown { member, reason } => {
                 tracing::debug!(member = ?member, reason, "link down");
-                self.take(Input::LinkDown { peer: member });
+                self.take(MemberInput::LinkDown { peer: member });
             }
-            Happening::DialFailed { member, address, reason } => {
+            TransportEvent::DialFailed { member, address, reason } => {
                 tracing::debug!(member = ?member, %address, reason, "dial failed");
-                self.take(Input::DialFailed { peer: member, address });
+                self.take(MemberInput::DialFailed { peer: member, address });
             }
-            Happening::Packet { from, address, bytes } => match Message::decode(&bytes) {
+            TransportEvent::Packet { from, address, bytes } => match Message::decode(&bytes) {
                 Ok(message) => {
                     // Its share of the transport's bytes is given back before the work is done.
                     drop(bytes);
-                    self.take(Input::Received { from, address: unmapped(address), message });
+                    self.take(MemberInput::Received { from, address: unmapped(address), message });
                 }
                 Err(_) => self.malformed += 1,
             },
         }
     }
 
-    fn ordered(&mut self, order: Order) {
+    fn ordered(&mut self, order: DriverCall) {
         match order {
-            Order::Take(input) => self.take(input),
-            Order::Seeds(found) => {
+            DriverCall::Take(input) => self.take(input),
+            DriverCall::Seeds(found) => {
                 self.looked_up(found.is_complete);
                 let mut seeds = found.addresses;
                 if !seeds.is_empty() {
-                    seeds.extend(self.memory.peers().iter().map(|peer| peer.address));
-                    self.take(Input::Seeds(seeds));
+                    seeds.extend(self.persisted.peers().iter().map(|peer| peer.address));
+                    self.take(MemberInput::Seeds(seeds));
                 }
             }
-            Order::Members(answer) => {
+            DriverCall::Members(answer) => {
                 let _nobody_waits = answer.send(self.view());
             }
-            Order::Status(answer) => {
+            DriverCall::Status(answer) => {
                 let _nobody_waits = answer.send(self.status());
             }
-            Order::Renewed(_) | Order::Leave(_) => {}
+            DriverCall::Renewed(_) | DriverCall::Leave(_) => {}
         }
     }
 
-    fn perform(&mut self, effect: Effect) {
+    fn perform(&mut self, effect: MemberOutput) {
         match effect {
-            Effect::Send { to, message, delivery } => {
-                let delivery = match delivery {
-                    logic::Delivery::Datagram => Delivery::Datagram,
-                    logic::Delivery::Stream => Delivery::Stream,
-                };
+            MemberOutput::Send { to, message, delivery } => {
                 self.transport.send(to, Bytes::from(message.encode()), delivery);
             }
-            Effect::Dial { peer, address } => {
+            MemberOutput::Dial { peer, address } => {
                 match self.transport.dial(peer, address) {
                     // The one that is under way will do.
                     Ok(()) | Err(DialRefused::UnderWay) => {}
@@ -584,7 +580,7 @@ impl Driver {
                     }
                 }
             }
-            Effect::Close { peer } => {
+            MemberOutput::Close { peer } => {
                 // What was said to it just before should be out by then.
                 let transport = self.transport.clone();
                 tokio::spawn(async move {
@@ -592,56 +588,56 @@ impl Driver {
                     transport.close(peer, "not wanted any more");
                 });
             }
-            Effect::Present { holder, generation, address } => {
-                tracing::info!(member = ?holder.member, name = %holder.name, kind = ?holder.kind,
+            MemberOutput::Present { identity, generation, address } => {
+                tracing::info!(member = ?identity.member, name = %identity.name, kind = ?identity.kind,
                     %address, "member is present");
-                self.memory.remember(&holder, address);
-                self.tell(MeshEvent::Present { holder, generation, address });
+                self.persisted.remember(&identity, address);
+                self.tell(MemberEvent::Present { identity, generation, address });
             }
-            Effect::Missing { holder, left } => {
-                tracing::info!(member = ?holder.member, name = %holder.name, kind = ?holder.kind,
+            MemberOutput::Missing { identity, left } => {
+                tracing::info!(member = ?identity.member, name = %identity.name, kind = ?identity.kind,
                     left, "member is missing");
-                self.tell(MeshEvent::Missing { holder, left });
+                self.tell(MemberEvent::Missing { identity, left });
             }
-            Effect::Heard(record) => match &record.content {
-                Content::Info(info) => self.tell(MeshEvent::Info(Arc::new(info.clone()))),
-                Content::Load(load) => self.tell(MeshEvent::Load(Arc::new(load.clone()))),
-                Content::Certificate | Content::Card(_) | Content::Revocations(_) => {}
+            MemberOutput::Heard(record) => match &record.content {
+                Content::Info(info) => self.tell(MemberEvent::Info(Arc::new(info.clone()))),
+                Content::Load(load) => self.tell(MemberEvent::Load(Arc::new(load.clone()))),
+                Content::Certificate | Content::Alive(_) | Content::Revocations(_) => {}
             },
-            Effect::Revoked(list) => {
+            MemberOutput::Revoked(list) => {
                 let members: Vec<MemberId> = list.iter().map(|entry| entry.member).collect();
                 // A long list comes once, when we join.
                 tracing::warn!(count = members.len(), first = ?members.first(), "revoked");
                 let mut revoked = self.revoked.write().unwrap_or_else(|e| e.into_inner());
                 revoked.extend(members.iter().copied());
                 drop(revoked);
-                self.memory.revoke(&list);
-                self.memory.save_revoked(self.time.now());
-                self.tell(MeshEvent::Revoked(members));
+                self.persisted.revoke(&list);
+                self.persisted.save_revoked(self.time.now());
+                self.tell(MemberEvent::Revoked(members));
             }
-            Effect::TooManyRevoked { left_out, limit } => {
+            MemberOutput::TooManyRevoked { left_out, limit } => {
                 tracing::error!(left_out, limit, "too many revoked members: some can come back");
-                self.tell(MeshEvent::TooManyRevoked { left_out, limit });
+                self.tell(MemberEvent::TooManyRevoked { left_out, limit });
             }
-            Effect::Expelled => {
+            MemberOutput::Expelled => {
                 tracing::error!("this member was revoked: join again with a new token");
-                self.tell(MeshEvent::Expelled);
+                self.tell(MemberEvent::Expelled);
             }
-            Effect::Moved(address) => {
+            MemberOutput::Moved(address) => {
                 tracing::info!(%address, "our address is another one now");
-                self.tell(MeshEvent::Moved(address));
+                self.tell(MemberEvent::Moved(address));
             }
         }
     }
 
     /// Nobody need listen.
-    fn tell(&self, event: MeshEvent) {
+    fn tell(&self, event: MemberEvent) {
         let _listeners = self.events.send(event);
     }
 
     fn view(&self) -> Vec<MemberView> {
-        let view = |(holder, standing, address): (&Arc<Holder>, Standing, SocketAddr)| {
-            let content = |topic| self.member.record(holder.member, topic).map(|r| &r.content);
+        let view = |(identity, state, address): (&Arc<MemberIdentity>, MemberState, SocketAddr)| {
+            let content = |topic| self.member.record(identity.member, topic).map(|r| &r.content);
             let info = match content(Topic::Info) {
                 Some(Content::Info(info)) => Some(info.clone()),
                 Some(_) | None => None,
@@ -650,7 +646,7 @@ impl Driver {
                 Some(Content::Load(load)) => Some(load.clone()),
                 Some(_) | None => None,
             };
-            MemberView { holder: holder.clone(), standing, address, info, load }
+            MemberView { identity: identity.clone(), state, address, info, load }
         };
         self.member.members().map(view).collect()
     }
@@ -661,7 +657,7 @@ impl Driver {
             health: self.member.health(),
             synced: self.member.is_synced(),
             address: self.member.address(),
-            certificate_until: self.credentials.holder().not_after,
+            certificate_until: self.credentials.identity().not_after,
             refused: self.member.refused(),
             malformed: self.malformed,
             transport: self.transport.counters(),
@@ -669,8 +665,8 @@ impl Driver {
     }
 
     fn look_at_address(&mut self) {
-        self.memory.save_soon();
-        self.memory.save_revoked(self.time.now());
+        self.persisted.save_soon();
+        self.persisted.save_revoked(self.time.now());
         if self.config.advertise.is_some() || !self.config.listen.ip().is_unspecified() {
             return;
         }
@@ -682,7 +678,7 @@ impl Driver {
             && self.route.replace(found).is_some_and(|last| last != found)
         {
             let port = self.transport.address().port();
-            self.take(Input::Moved(SocketAddr::new(found, port)));
+            self.take(MemberInput::Moved(SocketAddr::new(found, port)));
         }
     }
 
@@ -703,7 +699,7 @@ impl Driver {
         }
         tokio::spawn(async move {
             let found = address::resolve(&config.seeds).await;
-            let _ended = orders.send(Order::Seeds(found)).await;
+            let _ended = orders.send(DriverCall::Seeds(found)).await;
         });
     }
 
@@ -717,7 +713,7 @@ fn fits(what: &'static str, topic: Topic, given: usize) -> Result<(), MeshError>
     if given <= limit { Ok(()) } else { Err(MeshError::TooLarge { what, given, limit }) }
 }
 
-fn settings(config: &Config, me: &Holder) -> Settings {
+fn settings(config: &Config, me: &MemberIdentity) -> Settings {
     let settings = match me.kind {
         Kind::Cell => Settings::cell(config.listen),
         Kind::Coordinator => Settings::coordinator(config.listen),
@@ -736,17 +732,18 @@ fn tls(credentials: &Credentials, clock: &Clock, revoked: &Revoked) -> Result<Tl
     let failed = |error: &dyn std::fmt::Display| MeshError::Tls(error.to_string());
     let server = server_config(credentials, clock).map_err(|e| failed(&e))?;
     let client = client_config(credentials, clock).map_err(|e| failed(&e))?;
-    let (notary, clock, revoked) = (credentials.notary(), clock.clone(), revoked.clone());
+    let (authenticator, clock, revoked) =
+        (credentials.authenticator(), clock.clone(), revoked.clone());
     Ok(Tls {
         server: Arc::new(server),
         client: Arc::new(client),
         identify: Arc::new(move |certificates| {
-            let (holder, certificate) = peer(clock(), &notary, certificates)?;
+            let (identity, certificate) = peer(clock(), &authenticator, certificates)?;
             let revoked = revoked.read().unwrap_or_else(|e| e.into_inner());
-            if revoked.contains(&holder.member) {
-                return Err(CertificateError::Revoked(holder.member));
+            if revoked.contains(&identity.member) {
+                return Err(CertificateError::Revoked(identity.member));
             }
-            Ok(Peer { holder, certificate })
+            Ok(Peer { identity, certificate })
         }),
     })
 }

@@ -2,7 +2,7 @@
 //!
 //! A member is known by a [`MemberId`] that the cluster's authority gave it and wrote into its
 //! certificate. What a member says of itself it signs with the certificate's key, so that a copy
-//! which came through others can be checked. How that is done is a [`Notary`]'s: the real one is in
+//! which came through others can be checked. How that is done is a [`Authenticator`]'s: the real one is in
 //! `tls`, simulations have one that costs nothing.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
@@ -56,9 +56,9 @@ pub enum Kind {
     Coordinator,
 }
 
-/// Whom a certificate is for, as read from it after it was checked.
+/// MemberSelector a certificate is for, as read from it after it was checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
+pub struct MemberIdentity {
     /// The member.
     pub member: MemberId,
     /// What it is for.
@@ -124,14 +124,18 @@ pub enum CertificateError {
 }
 
 /// Signs for this member and checks what others signed. Computes, and does nothing else.
-pub trait Notary {
+pub trait Authenticator {
     /// Our signature under `statement`.
     fn sign(&self, statement: &[u8]) -> Signature;
 
     /// Checks a certificate (X.509, DER) against the authority and the time. Knows nothing of
     /// revocations: those are the caller's.
-    fn holder(&self, now: Timestamp, certificate: &[u8]) -> Result<Arc<Holder>, CertificateError>;
+    fn identity(
+        &self,
+        now: Timestamp,
+        certificate: &[u8],
+    ) -> Result<Arc<MemberIdentity>, CertificateError>;
 
     /// Whether `signature` is `holder`'s, under `statement`.
-    fn verify(&self, holder: &Holder, statement: &[u8], signature: &Signature) -> bool;
+    fn verify(&self, identity: &MemberIdentity, statement: &[u8], signature: &Signature) -> bool;
 }

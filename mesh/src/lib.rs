@@ -17,7 +17,7 @@
 pub mod codec;
 pub mod driver;
 pub mod identity;
-pub mod logic;
+pub mod member;
 pub mod message;
 pub mod profile;
 pub mod record;

@@ -35,7 +35,7 @@ pub const BUCKETS: usize = 64;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Roots {
     /// Of certificates, cards, infos, revocations, and who is missing.
-    pub standing: u64,
+    pub membership: u64,
     /// Of loads.
     pub load: u64,
 }
@@ -44,7 +44,7 @@ pub struct Roots {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Scope {
     /// All but loads.
-    Standing,
+    Membership,
     /// Loads.
     Load,
     /// What a leaf needs: the coordinators, and the cells that it has links to.
@@ -87,7 +87,7 @@ pub enum Message {
     PingReq {
         /// Comes back in the answer.
         seq: u32,
-        /// Whom to ask.
+        /// MemberSelector to ask.
         target: MemberId,
     },
     /// It answered me.
@@ -170,7 +170,7 @@ impl Message {
             varint(items.len() as u64) + items.iter().map(Item::size).sum::<usize>()
         };
         let seq_size = |seq: u32| varint(seq.into());
-        let roots_size = |roots: &Roots| varint(roots.standing) + varint(roots.load);
+        let roots_size = |roots: &Roots| varint(roots.membership) + varint(roots.load);
         2 + match self {
             Message::Ping { seq, roots, items } | Message::Ack { seq, roots, items } => {
                 seq_size(*seq) + roots_size(roots) + list(items)

@@ -28,9 +28,9 @@ pub struct Profile {
     pub dial_wait: Duration,
     /// How long an accused member has, when a coordinator could not reach it either. A
     /// coordinator waits this long, cells three times as long: they have nothing to decide.
-    pub trial_shortest: Duration,
+    pub suspicion_shortest: Duration,
     /// How long it has on the word of one.
-    pub trial_longest: Duration,
+    pub suspicion_longest: Duration,
     /// News of who is there waits this long for more of it.
     pub urgent_delay: Duration,
     /// Other news waits this long.
@@ -68,8 +68,8 @@ impl Profile {
             indirect_wait: ms(600),
             go_betweens: 3,
             dial_wait: ms(3_000),
-            trial_shortest: ms(800),
-            trial_longest: ms(5_000),
+            suspicion_shortest: ms(800),
+            suspicion_longest: ms(5_000),
             urgent_delay: ms(20),
             gossip_every: ms(200),
             urgent_bytes: 128 << 10,
@@ -92,8 +92,8 @@ impl Profile {
             probe_step: ms(550),
             indirect_wait: ms(2_000),
             dial_wait: ms(8_000),
-            trial_shortest: ms(2_500),
-            trial_longest: ms(15_000),
+            suspicion_shortest: ms(2_500),
+            suspicion_longest: ms(15_000),
             urgent_delay: ms(50),
             gossip_every: ms(500),
             urgent_bytes: 64 << 10,

@@ -1,12 +1,12 @@
-//! What members say: of themselves in [`Record`]s, of each other in [`Accusation`]s.
+//! What members say: of themselves in [`Record`]s, of each other in [`Suspicion`]s.
 //!
 //! A record belongs to its subject, who alone can make it: it carries the subject's signature, so
 //! whoever passes it on can neither change it nor make a newer one. For each subject and topic the
 //! highest [`Version`] wins, and the older one is forgotten. The bytes that were signed are kept, so
 //! that a release which does not know a field passes it on all the same.
 //!
-//! An accusation says "I cannot reach this member, as of this card". It carries the accuser's
-//! signature: nobody can accuse in another's name. A newer card of the accused makes it void.
+//! An accusation says "I cannot reach this member, as of this alive". It carries the by's
+//! signature: nobody can accuse in another's name. A newer alive of the accused makes it void.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -18,7 +18,7 @@ use volvox_protocol::cell::{CellInfo, CellLoad};
 use volvox_protocol::time::Timestamp;
 
 use crate::codec::{self, CodecError};
-use crate::identity::{MemberId, Notary, Signature};
+use crate::identity::{Authenticator, MemberId, Signature};
 
 /// Bytes of a record's body. The largest is a list of revoked members.
 pub const BODY_BYTES: usize = 384 << 10;
@@ -27,7 +27,7 @@ pub const BODY_BYTES: usize = 384 << 10;
 pub const fn body_limit(topic: Topic) -> usize {
     match topic {
         Topic::Certificate => 2 << 10,
-        Topic::Card => 256,
+        Topic::Alive => 256,
         Topic::Info => 8 << 10,
         Topic::Load => 512,
         Topic::Revocations => BODY_BYTES,
@@ -75,7 +75,7 @@ pub enum Topic {
     /// The subject's certificate. It is signed by the authority, not by the subject.
     Certificate,
     /// That the subject is there, and where.
-    Card,
+    Alive,
     /// A cell's [`CellInfo`].
     Info,
     /// A cell's [`CellLoad`].
@@ -87,7 +87,7 @@ pub enum Topic {
 impl Topic {
     /// All of them, in the order in which they must be told: a certificate proves the rest.
     pub const ALL: [Topic; 5] =
-        [Topic::Certificate, Topic::Card, Topic::Info, Topic::Load, Topic::Revocations];
+        [Topic::Certificate, Topic::Alive, Topic::Info, Topic::Load, Topic::Revocations];
 
     /// The topic's bit in a set of topics.
     pub const fn bit(self) -> u8 {
@@ -95,9 +95,9 @@ impl Topic {
     }
 }
 
-/// That a member is there: the body of a record with [`Topic::Card`].
+/// That a member is there: the body of a record with [`Topic::Alive`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Card {
+pub struct AliveRecord {
     /// Where it can be dialled.
     pub address: SocketAddr,
     /// It cannot be dialled, or should not be: it is watched by those that it dials.
@@ -111,8 +111,8 @@ pub struct Card {
 pub enum Content {
     /// See [`Topic::Certificate`]; the bytes are the body.
     Certificate,
-    /// See [`Topic::Card`].
-    Card(Card),
+    /// See [`Topic::Alive`].
+    Alive(AliveRecord),
     /// See [`Topic::Info`].
     Info(CellInfo),
     /// See [`Topic::Load`].
@@ -126,7 +126,7 @@ impl Content {
     pub const fn topic(&self) -> Topic {
         match self {
             Content::Certificate => Topic::Certificate,
-            Content::Card(_) => Topic::Card,
+            Content::Alive(_) => Topic::Alive,
             Content::Info(_) => Topic::Info,
             Content::Load(_) => Topic::Load,
             Content::Revocations(_) => Topic::Revocations,
@@ -166,19 +166,19 @@ struct Wire<'a> {
 impl Record {
     /// Makes and signs one of ours.
     pub fn signed(
-        notary: &impl Notary,
+        authenticator: &impl Authenticator,
         subject: MemberId,
         version: Version,
         content: Content,
     ) -> Record {
         let (topic, body) = match &content {
             Content::Certificate => unreachable!("certificates are issued, not said"),
-            Content::Card(card) => (Topic::Card, codec::encode(card)),
+            Content::Alive(alive) => (Topic::Alive, codec::encode(alive)),
             Content::Info(info) => (Topic::Info, codec::encode(info)),
             Content::Load(load) => (Topic::Load, codec::encode(load)),
             Content::Revocations(list) => (Topic::Revocations, codec::encode(list)),
         };
-        let signature = notary.sign(&statement(subject, topic, version, &body));
+        let signature = authenticator.sign(&statement(subject, topic, version, &body));
         Record { subject, topic, version, body: body.into(), content, signature }
     }
 
@@ -202,7 +202,7 @@ impl Record {
         }
         let content = match topic {
             Topic::Certificate => Content::Certificate,
-            Topic::Card => Content::Card(codec::decode(body, BODY_BYTES)?),
+            Topic::Alive => Content::Alive(codec::decode(body, BODY_BYTES)?),
             Topic::Info => Content::Info(codec::decode(body, BODY_BYTES)?),
             Topic::Load => Content::Load(codec::decode(body, BODY_BYTES)?),
             Topic::Revocations => {
@@ -217,15 +217,19 @@ impl Record {
     }
 
     /// Whether the subject signed it, `holder` being whom the subject's certificate names.
-    pub fn is_signed_by(&self, notary: &impl Notary, holder: &crate::identity::Holder) -> bool {
+    pub fn is_signed_by(
+        &self,
+        authenticator: &impl Authenticator,
+        identity: &crate::identity::MemberIdentity,
+    ) -> bool {
         let statement = statement(self.subject, self.topic, self.version, &self.body);
-        notary.verify(holder, &statement, &self.signature)
+        authenticator.verify(identity, &statement, &self.signature)
     }
 
-    /// The card, if it is one.
-    pub fn card(&self) -> Option<&Card> {
+    /// The alive, if it is one.
+    pub fn alive(&self) -> Option<&AliveRecord> {
         match &self.content {
-            Content::Card(card) => Some(card),
+            Content::Alive(alive) => Some(alive),
             Content::Certificate
             | Content::Info(_)
             | Content::Load(_)
@@ -255,37 +259,45 @@ impl<'de> Deserialize<'de> for Record {
 
 /// "I cannot reach this member."
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Accusation {
+pub struct Suspicion {
     /// Who says so.
-    pub accuser: MemberId,
+    pub by: MemberId,
     /// Who cannot be reached.
     pub subject: MemberId,
-    /// The subject's card that this is about. Void against a newer one.
-    pub card: Version,
-    /// The accuser's.
+    /// The subject's alive that this is about. Void against a newer one.
+    pub alive: Version,
+    /// The by's.
     pub signature: Signature,
 }
 
-impl Accusation {
+impl Suspicion {
     /// Makes and signs one of ours.
     pub fn signed(
-        notary: &impl Notary,
-        accuser: MemberId,
+        authenticator: &impl Authenticator,
+        by: MemberId,
         subject: MemberId,
-        card: Version,
-    ) -> Accusation {
-        let signature = notary.sign(&charge(accuser, subject, card));
-        Accusation { accuser, subject, card, signature }
+        alive: Version,
+    ) -> Suspicion {
+        let signature = authenticator.sign(&suspicion_statement(by, subject, alive));
+        Suspicion { by, subject, alive, signature }
     }
 
-    /// Whether the accuser signed it.
-    pub fn is_signed_by(&self, notary: &impl Notary, holder: &crate::identity::Holder) -> bool {
-        notary.verify(holder, &charge(self.accuser, self.subject, self.card), &self.signature)
+    /// Whether the by signed it.
+    pub fn is_signed_by(
+        &self,
+        authenticator: &impl Authenticator,
+        identity: &crate::identity::MemberIdentity,
+    ) -> bool {
+        authenticator.verify(
+            identity,
+            &suspicion_statement(self.by, self.subject, self.alive),
+            &self.signature,
+        )
     }
 
     /// Bytes that it takes on the way.
     pub fn size(&self) -> usize {
-        16 + 16 + varint(self.card.generation) + varint(self.card.count.into()) + 64
+        16 + 16 + varint(self.alive.generation) + varint(self.alive.count.into()) + 64
     }
 }
 
@@ -295,7 +307,7 @@ pub enum Item {
     /// What a member says of itself.
     Record(Arc<Record>),
     /// What a member says of another.
-    Accusation(Arc<Accusation>),
+    Suspicion(Arc<Suspicion>),
 }
 
 impl Item {
@@ -303,7 +315,7 @@ impl Item {
     pub fn size(&self) -> usize {
         match self {
             Item::Record(record) => 1 + record.size(),
-            Item::Accusation(accusation) => 1 + accusation.size(),
+            Item::Suspicion(suspicion) => 1 + suspicion.size(),
         }
     }
 }
@@ -313,8 +325,8 @@ fn statement(subject: MemberId, topic: Topic, version: Version, body: &[u8]) -> 
     codec::encode(&("record", subject, topic, version, body))
 }
 
-fn charge(accuser: MemberId, subject: MemberId, card: Version) -> Vec<u8> {
-    codec::encode(&("accusation", accuser, subject, card))
+fn suspicion_statement(by: MemberId, subject: MemberId, alive: Version) -> Vec<u8> {
+    codec::encode(&("accusation", by, subject, alive))
 }
 
 /// Bytes that postcard takes for a number.

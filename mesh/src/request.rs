@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::codec;
-use crate::identity::Holder;
+use crate::identity::MemberIdentity;
 use crate::transport::stream::{FrameReader, FrameWriter};
 
 /// A future that may be sent to another thread, boxed.
@@ -38,7 +38,7 @@ pub trait Request: Serialize + DeserializeOwned {
 }
 
 /// A request whose reply is only the beginning: frames follow on the same stream, both ways.
-pub trait Dialogue: Request {}
+pub trait StreamingRequest: Request {}
 
 /// What is done with a stream once it is open. Dropped when the asker has gone or the link ends.
 pub type Talk = Box<dyn FnOnce(FrameReader, FrameWriter) -> BoxFuture<()> + Send>;
@@ -104,7 +104,7 @@ pub trait Service: Send + Sync {
     /// when the asker gives up, when the link ends, and after `deadline`.
     fn answer(
         &self,
-        from: Holder,
+        from: MemberIdentity,
         method: u16,
         body: Bytes,
         deadline: Duration,
@@ -118,7 +118,7 @@ pub trait Service: Send + Sync {
     /// The reply's bytes, and what is done with the stream then.
     fn converse(
         &self,
-        _from: Holder,
+        _from: MemberIdentity,
         _method: u16,
         _body: Bytes,
     ) -> BoxFuture<Result<(Vec<u8>, Talk), Refusal>> {
@@ -127,12 +127,13 @@ pub trait Service: Send + Sync {
 }
 
 /// One method's handler: reads the body, answers, writes the reply.
-type Handler =
-    Box<dyn Fn(Holder, Bytes, Duration) -> BoxFuture<Result<Vec<u8>, Refusal>> + Send + Sync>;
+type Handler = Box<
+    dyn Fn(MemberIdentity, Bytes, Duration) -> BoxFuture<Result<Vec<u8>, Refusal>> + Send + Sync,
+>;
 
 /// The same for a method whose answer goes on.
 type Opener =
-    Box<dyn Fn(Holder, Bytes) -> BoxFuture<Result<(Vec<u8>, Talk), Refusal>> + Send + Sync>;
+    Box<dyn Fn(MemberIdentity, Bytes) -> BoxFuture<Result<(Vec<u8>, Talk), Refusal>> + Send + Sync>;
 
 /// A [`Service`] of typed handlers. Without any it refuses everything.
 #[derive(Default)]
@@ -155,7 +156,7 @@ impl Router {
     pub fn on<R, F, A>(mut self, handle: F) -> Self
     where
         R: Request + 'static,
-        F: Fn(Holder, R, Duration) -> A + Send + Sync + 'static,
+        F: Fn(MemberIdentity, R, Duration) -> A + Send + Sync + 'static,
         A: Future<Output = Result<R::Reply, Refusal>> + Send + 'static,
     {
         let handler: Handler = Box::new(move |from, body, deadline| {
@@ -184,8 +185,8 @@ impl Router {
     #[must_use]
     pub fn on_stream<R, F, A>(mut self, open: F) -> Self
     where
-        R: Dialogue + 'static,
-        F: Fn(Holder, R) -> A + Send + Sync + 'static,
+        R: StreamingRequest + 'static,
+        F: Fn(MemberIdentity, R) -> A + Send + Sync + 'static,
         A: Future<Output = Result<(R::Reply, Talk), Refusal>> + Send + 'static,
     {
         let opener: Opener =
@@ -217,7 +218,7 @@ impl Router {
 impl Service for Router {
     fn answer(
         &self,
-        from: Holder,
+        from: MemberIdentity,
         method: u16,
         body: Bytes,
         deadline: Duration,
@@ -233,7 +234,7 @@ impl Service for Router {
 
     fn converse(
         &self,
-        from: Holder,
+        from: MemberIdentity,
         method: u16,
         body: Bytes,
     ) -> BoxFuture<Result<(Vec<u8>, Talk), Refusal>> {

@@ -1,14 +1,14 @@
 //! Thousands of members in one thread, with a network and a clock that are simulated: from one seed,
 //! always the same run.
 //!
-//! The members are the real ones ([`crate::logic`]); only signatures are cheap here. Links behave as
+//! The members are the real ones ([`crate::member`]); only signatures are cheap here. Links behave as
 //! QUIC's do: a handshake takes round trips and longer under loss, datagrams are lost, streams arrive
 //! late instead, and a dead peer is noticed when the link has been idle for long. Used by the tests
 //! and by the benchmark; bytes are those of the messages and of QUIC around them, by count.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
-mod notary;
+mod authenticator;
 mod owners;
 mod samples;
 
@@ -21,10 +21,10 @@ use std::time::Duration;
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::time::Timestamp;
 
-pub use self::notary::{Ledger, Stamp};
+pub use self::authenticator::{SimulatedAuthenticator, SimulatedCa};
 pub use self::samples::{sample_info, sample_load};
-use crate::identity::{Holder, Kind, MemberId};
-use crate::logic::{Birth, Delivery, Effect, Input, Member};
+use crate::identity::{Kind, MemberId, MemberIdentity};
+use crate::member::{Delivery, Member, MemberInput, MemberOutput, MemberStart};
 use crate::message::{DATAGRAM_BYTES, Message};
 use crate::profile::Profile;
 use crate::record::{Item, Revocation, Version};
@@ -110,7 +110,7 @@ pub struct News {
 
 struct Simulated {
     id: MemberId,
-    member: Member<Stamp>,
+    member: Member<SimulatedAuthenticator>,
     address: SocketAddr,
     alive: bool,
     life: u32,
@@ -131,7 +131,7 @@ struct Linked {
 #[derive(Debug)]
 enum Happening {
     Wake,
-    Input(Box<Input>),
+    MemberInput(Box<MemberInput>),
     /// The other end of a link has not been heard of for long.
     Idle(usize),
     /// A packet that carries a message, and the sender.
@@ -176,7 +176,7 @@ pub struct Simulation {
     members: Vec<Simulated>,
     by_id: BTreeMap<MemberId, usize>,
     by_address: BTreeMap<SocketAddr, usize>,
-    ledger: Arc<Ledger>,
+    ledger: Arc<SimulatedCa>,
     /// The network, which may change at any time.
     pub network: Network,
     /// Members that are overloaded: what comes waits so long before they look at it, while their
@@ -192,14 +192,14 @@ pub struct Simulation {
     pub clock_behind: Duration,
     /// Those who begin know their own address, and believe nobody else about it.
     pub fixed_addresses: bool,
-    /// Whom members know to be revoked, as they wrote it down.
+    /// MemberSelector members know to be revoked, as they wrote it down.
     disks: BTreeMap<usize, Vec<Revocation>>,
     /// Revoked members that were left out of a list, in all.
     pub left_out: usize,
     /// Who heard that it is expelled.
     pub expelled: BTreeSet<usize>,
     /// Who accused whom, as of which card. Filled like the news.
-    pub accusations: BTreeSet<(usize, usize, Version)>,
+    pub suspicions: BTreeSet<(usize, usize, Version)>,
     /// One that lies: whatever it says goes through this first.
     pub twist: Option<(usize, Twist)>,
     /// Whether the news and the accusations are kept.
@@ -211,17 +211,17 @@ pub struct Simulation {
     /// Whether what members tell their owners is kept in [`Simulation::told`].
     pub has_owners: bool,
     /// What members have told their owners, in order: cells of coordinators, coordinators of cells.
-    pub told: VecDeque<(usize, Effect)>,
+    pub told: VecDeque<(usize, MemberOutput)>,
 }
 
 impl Simulation {
     /// `kinds`: who will ever be a member. Nobody runs yet.
     pub fn new(seed: u64, kinds: &[Kind]) -> Simulation {
         let mut random = SplitMix(seed);
-        let ledger = Arc::new(Ledger::new(&mut random, kinds));
+        let ledger = Arc::new(SimulatedCa::new(&mut random, kinds));
         let mut by_id = BTreeMap::new();
         for place in 0..kinds.len() {
-            by_id.insert(ledger.holder(place).member, place);
+            by_id.insert(ledger.identity(place).member, place);
         }
         Simulation {
             now: Timestamp::from_secs(1_000_000),
@@ -242,7 +242,7 @@ impl Simulation {
             disks: BTreeMap::new(),
             left_out: 0,
             expelled: BTreeSet::new(),
-            accusations: BTreeSet::new(),
+            suspicions: BTreeSet::new(),
             twist: None,
             record_news: false,
             news: Vec::new(),
@@ -288,8 +288,8 @@ impl Simulation {
         address: SocketAddr,
         seeds: Vec<SocketAddr>,
     ) {
-        let holder = self.ledger.holder(place).clone();
-        let birth = Birth {
+        let identity = self.ledger.identity(place).clone();
+        let birth = MemberStart {
             certificate: self.ledger.certificate(place),
             generation: (self.now - self.clock_behind).as_nanos() / 1_000_000,
             address,
@@ -299,14 +299,14 @@ impl Simulation {
             seeds,
             revoked: self.disks.get(&place).cloned().unwrap_or_default(),
             random: self.random.next(),
-            holder: holder.clone(),
+            identity: identity.clone(),
         };
-        let stamp = Stamp::new(self.ledger.clone(), holder.member);
+        let stamp = SimulatedAuthenticator::new(self.ledger.clone(), identity.member);
         let member = Member::new(self.now, stamp, birth);
         let old = self.members.get(place);
         let life = old.map_or(0, |old| old.life + 1);
         let simulated = Simulated {
-            id: holder.member,
+            id: identity.member,
             member,
             address,
             alive: true,
@@ -380,7 +380,7 @@ impl Simulation {
     }
 
     /// Gives a member something to take in.
-    pub fn tell(&mut self, place: usize, input: Input) {
+    pub fn tell(&mut self, place: usize, input: MemberInput) {
         if self.members[place].alive {
             self.apply(place, input);
         }
@@ -390,7 +390,7 @@ impl Simulation {
     pub fn inject(&mut self, from: usize, to: usize, message: Message) {
         let address = self.members[from].address;
         let from = self.members[from].id;
-        self.tell(to, Input::Received { from, address, message });
+        self.tell(to, MemberInput::Received { from, address, message });
     }
 
     /// Has `from` make a link to `to`.
@@ -402,23 +402,23 @@ impl Simulation {
     /// Has a coordinator expel others, whose certificates are valid for long.
     pub fn revoke(&mut self, by: usize, places: &[usize]) {
         let until_s = self.now.as_nanos() / 1_000_000_000 + 30 * 86_400;
-        let entry = |place: &usize| Revocation { member: self.holder(*place).member, until_s };
+        let entry = |place: &usize| Revocation { member: self.identity(*place).member, until_s };
         let list = places.iter().map(entry).collect();
-        self.tell(by, Input::Revoke(list));
+        self.tell(by, MemberInput::Revoke(list));
     }
 
     /// Has a cell publish an info.
     pub fn publish_info(&mut self, place: usize) {
-        let cell_id = self.ledger.holder(place).name.clone();
+        let cell_id = self.ledger.identity(place).name.clone();
         let info = sample_info(cell_id, place);
-        self.tell(place, Input::PublishInfo(info));
+        self.tell(place, MemberInput::PublishInfo(info));
     }
 
     /// Has a cell publish a load in which `free_mb` is free.
     pub fn publish_load(&mut self, place: usize, free_mb: u32) {
-        let cell_id = self.ledger.holder(place).name.clone();
+        let cell_id = self.ledger.identity(place).name.clone();
         let load = sample_load(cell_id, free_mb);
-        self.tell(place, Input::PublishLoad(load));
+        self.tell(place, MemberInput::PublishLoad(load));
     }
 
     /// Runs for a while.
@@ -446,22 +446,22 @@ impl Simulation {
     }
 
     /// A member.
-    pub fn member(&self, place: usize) -> &Member<Stamp> {
+    pub fn member(&self, place: usize) -> &Member<SimulatedAuthenticator> {
         &self.members[place].member
     }
 
     /// A member, for those who want to change its mind.
-    pub fn member_mut(&mut self, place: usize) -> &mut Member<Stamp> {
+    pub fn member_mut(&mut self, place: usize) -> &mut Member<SimulatedAuthenticator> {
         &mut self.members[place].member
     }
 
-    /// Whom a place stands for.
-    pub fn holder(&self, place: usize) -> &Arc<Holder> {
-        self.ledger.holder(place)
+    /// MemberSelector a place stands for.
+    pub fn identity(&self, place: usize) -> &Arc<MemberIdentity> {
+        self.ledger.identity(place)
     }
 
     /// The ledger, for those who want to forge.
-    pub fn ledger(&self) -> &Arc<Ledger> {
+    pub fn ledger(&self) -> &Arc<SimulatedCa> {
         &self.ledger
     }
 
@@ -537,36 +537,36 @@ impl Simulation {
             Happening::Wake => {
                 self.members[to].wake = Timestamp::NEVER;
                 if self.members[to].member.next_wake() <= self.now {
-                    self.apply(to, Input::Tick);
+                    self.apply(to, MemberInput::Tick);
                 } else {
                     self.plan_wake(to);
                 }
             }
-            Happening::Input(input) => self.take_in(to, *input),
+            Happening::MemberInput(input) => self.take_in(to, *input),
             Happening::Idle(peer) => {
                 let other = &self.members[peer];
                 let is_dead = !other.alive || !other.links.contains_key(&self.members[to].id);
                 let is_cut = !self.passes(peer, to) || !self.passes(to, peer);
                 let peer = other.id;
                 if (is_dead || is_cut) && self.members[to].links.remove(&peer).is_some() {
-                    self.apply(to, Input::LinkDown { peer });
+                    self.apply(to, MemberInput::LinkDown { peer });
                 }
             }
             Happening::Packet(from, message) => {
                 let (from, address) = (self.members[from].id, self.members[from].address);
-                self.apply(to, Input::Received { from, address, message: *message });
+                self.apply(to, MemberInput::Received { from, address, message: *message });
             }
         }
         true
     }
 
     /// A link that was ended while it was being made does not come up.
-    fn take_in(&mut self, place: usize, input: Input) {
-        if let Input::LinkUp { peer, address, dialled, .. } = &input
+    fn take_in(&mut self, place: usize, input: MemberInput) {
+        if let MemberInput::LinkUp { peer, address, dialled, .. } = &input
             && !self.members[place].links.contains_key(peer)
         {
             if *dialled {
-                let failed = Input::DialFailed { peer: Some(*peer), address: *address };
+                let failed = MemberInput::DialFailed { peer: Some(*peer), address: *address };
                 self.apply(place, failed);
             }
             return;
@@ -574,7 +574,7 @@ impl Simulation {
         self.apply(place, input);
     }
 
-    fn apply(&mut self, place: usize, input: Input) {
+    fn apply(&mut self, place: usize, input: MemberInput) {
         let now = self.now;
         let effects = self.members[place].member.apply(now, input);
         for effect in effects {
@@ -583,46 +583,46 @@ impl Simulation {
         self.plan_wake(place);
     }
 
-    fn perform(&mut self, place: usize, effect: Effect) {
+    fn perform(&mut self, place: usize, effect: MemberOutput) {
         if self.has_owners && self.concerns_owner(place, &effect) {
             self.told.push_back((place, effect.clone()));
         }
         match effect {
-            Effect::Send { to, message, delivery } => {
+            MemberOutput::Send { to, message, delivery } => {
                 if self.record_news {
-                    self.note_accusations(place, &message);
+                    self.note_suspicions(place, &message);
                 }
                 self.send(place, to, message, delivery);
             }
-            Effect::Dial { peer, address } => self.dial(place, peer, address),
-            Effect::Close { peer } => self.close(place, peer),
-            Effect::Missing { holder, left } => {
-                let of = self.by_id[&holder.member];
+            MemberOutput::Dial { peer, address } => self.dial(place, peer, address),
+            MemberOutput::Close { peer } => self.close(place, peer),
+            MemberOutput::Missing { identity, left } => {
+                let of = self.by_id[&identity.member];
                 let there = self.members.get(of).is_some_and(|member| member.alive);
                 let is_false = there && !left && self.passes(place, of) && self.passes(of, place);
                 self.alarms.push(Alarm { at: self.now, by: place, of, is_false });
             }
-            Effect::Heard(record) if self.record_news => {
+            MemberOutput::Heard(record) if self.record_news => {
                 let of = self.by_id[&record.subject];
                 self.news.push(News { at: self.now, by: place, of });
             }
-            Effect::Expelled => {
+            MemberOutput::Expelled => {
                 self.expelled.insert(place);
             }
-            Effect::Revoked(list) => self.disks.entry(place).or_default().extend(list),
-            Effect::Heard(_) | Effect::Present { .. } | Effect::Moved(_) => {}
-            Effect::TooManyRevoked { left_out, .. } => self.left_out += left_out,
+            MemberOutput::Revoked(list) => self.disks.entry(place).or_default().extend(list),
+            MemberOutput::Heard(_) | MemberOutput::Present { .. } | MemberOutput::Moved(_) => {}
+            MemberOutput::TooManyRevoked { left_out, .. } => self.left_out += left_out,
         }
     }
 
-    fn note_accusations(&mut self, by: usize, message: &Message) {
+    fn note_suspicions(&mut self, by: usize, message: &Message) {
         let Message::Gossip { items } = message else { return };
         for item in items {
-            if let Item::Accusation(accusation) = item
-                && self.by_id.get(&accusation.accuser) == Some(&by)
-                && let Some(of) = self.by_id.get(&accusation.subject)
+            if let Item::Suspicion(suspicion) = item
+                && self.by_id.get(&suspicion.by) == Some(&by)
+                && let Some(of) = self.by_id.get(&suspicion.subject)
             {
-                self.accusations.insert((by, *of, accusation.card));
+                self.suspicions.insert((by, *of, suspicion.alive));
             }
         }
     }
@@ -679,7 +679,7 @@ impl Simulation {
 
     /// A cell kept a link alive on which it had nothing to say; the other end acknowledged it.
     fn keep_alive(&mut self, from: usize, to: usize, quiet: Duration) {
-        if self.ledger.holder(from).kind == Kind::Cell {
+        if self.ledger.identity(from).kind == Kind::Cell {
             let times = quiet.as_secs() / QUIET.as_secs();
             self.count(from, to, times * KEEP_ALIVE);
             self.count(to, from, times * KEEP_ALIVE);
@@ -710,8 +710,8 @@ impl Simulation {
         let to = to.filter(|to| peer.is_none_or(|peer| self.members[*to].id == peer));
         let Some(to) = to else {
             self.members[from].traffic.bytes += HANDSHAKE;
-            let input = Box::new(Input::DialFailed { peer, address });
-            self.plan(self.now + DIAL, from, Happening::Input(input));
+            let input = Box::new(MemberInput::DialFailed { peer, address });
+            self.plan(self.now + DIAL, from, Happening::MemberInput(input));
             return;
         };
         let mut delay = self.latency() + self.latency() + self.network.handshake;
@@ -728,7 +728,7 @@ impl Simulation {
             self.members[here].links.insert(id, link);
         }
         for (here, there, dialled) in [(from, to, true), (to, from, false)] {
-            let up = Input::LinkUp {
+            let up = MemberInput::LinkUp {
                 peer: self.members[there].id,
                 certificate: self.ledger.certificate(there),
                 address: self.members[there].address,
@@ -736,20 +736,24 @@ impl Simulation {
             };
             // The answering side has the link first: its welcome is what tells the other.
             let extra = if dialled { self.latency() } else { Duration::ZERO };
-            self.plan(self.now + delay + extra, here, Happening::Input(Box::new(up)));
+            self.plan(self.now + delay + extra, here, Happening::MemberInput(Box::new(up)));
         }
     }
 
     fn close(&mut self, place: usize, peer: MemberId) {
         let other = self.by_id[&peer];
         self.members[place].links.remove(&peer);
-        self.plan(self.now, place, Happening::Input(Box::new(Input::LinkDown { peer })));
+        self.plan(
+            self.now,
+            place,
+            Happening::MemberInput(Box::new(MemberInput::LinkDown { peer })),
+        );
         let id = self.members[place].id;
         if self.members.get(other).is_some_and(|m| m.alive && m.links.contains_key(&id)) {
             self.members[other].links.remove(&id);
-            let down = Input::LinkDown { peer: id };
+            let down = MemberInput::LinkDown { peer: id };
             let delay = self.latency();
-            self.plan(self.now + delay, other, Happening::Input(Box::new(down)));
+            self.plan(self.now + delay, other, Happening::MemberInput(Box::new(down)));
         }
     }
 

@@ -13,20 +13,20 @@
 //! | [`enrol`] | joining and renewing: the messages, the answer, and the asking side |
 //! | [`certificate`] | what our certificates look like; strict reading |
 //! | [`key`] | a member's own key |
-//! | [`notary`] | [`crate::identity::Notary`] with these certificates |
+//! | [`notary`] | [`crate::identity::Authenticator`] with these certificates |
 //! | [`folder`] | a member's key and certificate on disk |
 //! | [`config`] | what rustls, and so quinn, needs |
 
+pub mod authenticator;
 pub mod authority;
 pub mod certificate;
 pub mod config;
+pub mod credentials;
 pub mod durable;
+mod encoding;
 pub mod enrol;
-pub mod folder;
 pub mod key;
-pub mod notary;
-pub mod register;
-mod text;
+pub mod registry;
 pub mod token;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! a stream each if they are too long; requests (see `request`) are streams in both directions.
 //! Whoever sends is whom its certificate names: no message has a sender to forge.
 //!
-//! Nothing here decides whom to dial or what a packet means: the owner hears [`Happening`]s and
+//! Nothing here decides whom to dial or what a packet means: the owner hears [`TransportEvent`]s and
 //! calls back. No call but [`Transport::ask`], [`Transport::rebind`] and [`Transport::shutdown`]
 //! waits. Every queue is bounded, and what is refused or lost is counted by [`Reason`].
 //!
@@ -22,16 +22,16 @@
 //! | `stream` | requests whose answer goes on, both ways |
 //! | `enrol` | the protocol for those who are no members yet |
 
-mod asking;
 mod counters;
-mod door;
-mod enrol;
+mod enrolment;
+mod handshake;
 mod link;
+mod link_changes;
+mod peer_quota;
 mod pool;
+mod rpc;
 mod settings;
-mod share;
 pub mod stream;
-mod tidings;
 mod types;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,16 +46,17 @@ use rustls::pki_types::CertificateDer;
 use tokio::sync::{Notify, Semaphore, mpsc};
 
 pub use counters::{Counters, Reason};
-pub use enrol::{ENROL_LIMIT, EnrolError, Enrolment, enrol};
+pub use enrolment::{ENROL_LIMIT, EnrolError, Enrolment, enrol};
 pub use settings::{SERVER_NAME, Settings, VERSIONS};
-pub use types::{Delivery, DialRefused, Happening, Identify, LinkInfo, Peer, Tls, TransportError};
+pub use types::{DialRefused, Identify, LinkInfo, Peer, Tls, TransportError, TransportEvent};
 
 use crate::identity::{CertificateError, MemberId};
+use crate::member::Delivery;
 use crate::request::Service;
 use link::Link;
+use link_changes::LinkChanges;
+use peer_quota::PeerQuota;
 use pool::Pool;
-use share::Share;
-use tidings::Tidings;
 
 /// How many dials may wait or be under way, or have failed and not been told.
 pub const DIALS: usize = 256;
@@ -93,11 +94,11 @@ impl From<Code> for VarInt {
 }
 
 /// What changes together: tidings must come in the order of the pool's changes.
-struct Board {
+struct LinkState {
     pool: Pool<Arc<Link>>,
-    tidings: Tidings,
+    link_changes: LinkChanges,
     /// Those of members with a link, and of members that used theirs up not long ago.
-    shares: BTreeMap<MemberId, Arc<Share>>,
+    shares: BTreeMap<MemberId, Arc<PeerQuota>>,
     dialling_members: BTreeSet<MemberId>,
     dialling_addresses: BTreeSet<SocketAddr>,
 }
@@ -113,10 +114,10 @@ struct Inner {
     settings: Settings,
     endpoint: Endpoint,
     dialler: Mutex<Dialler>,
-    board: Mutex<Board>,
+    state: Mutex<LinkState>,
     /// Wakes the task that tells tidings.
     news: Notify,
-    happenings: mpsc::Sender<Happening>,
+    events: mpsc::Sender<TransportEvent>,
     service: Arc<dyn Service>,
     tally: counters::Tally,
     dials: Semaphore,
@@ -155,7 +156,7 @@ impl Transport {
     pub fn open(
         settings: Settings,
         tls: Tls,
-        happenings: mpsc::Sender<Happening>,
+        events: mpsc::Sender<TransportEvent>,
         service: Arc<dyn Service>,
     ) -> Result<Self, TransportError> {
         settings.check()?;
@@ -169,21 +170,21 @@ impl Transport {
         let inner = Arc::new(Inner {
             endpoint,
             dialler: Mutex::new(Dialler { config, identify: tls.identify }),
-            board: Mutex::new(Board {
+            state: Mutex::new(LinkState {
                 pool: Pool::new(settings.max_links),
-                tidings: Tidings::default(),
+                link_changes: LinkChanges::default(),
                 shares: BTreeMap::new(),
                 dialling_members: BTreeSet::new(),
                 dialling_addresses: BTreeSet::new(),
             }),
             news: Notify::new(),
-            happenings,
+            events,
             service,
             tally: counters::Tally::new(),
             dials: Semaphore::new(settings.dials_at_once),
             requests: Arc::new(Semaphore::new(settings.requests_at_once)),
             streams: Arc::new(Semaphore::new(settings.streams_at_once)),
-            enrolling: Semaphore::new(enrol::AT_ONCE),
+            enrolling: Semaphore::new(enrolment::AT_ONCE),
             inbound: Arc::new(Semaphore::new(settings.inbound_bytes.min(Semaphore::MAX_PERMITS))),
             half_open: AtomicUsize::new(0),
             clock: AtomicU64::new(0),
@@ -192,7 +193,7 @@ impl Transport {
             stopping: AtomicBool::new(false),
             settings,
         });
-        tokio::spawn(door::answer(inner.clone()));
+        tokio::spawn(handshake::answer(inner.clone()));
         tokio::spawn(tell(inner.clone()));
         Ok(Self { _life: Arc::new(Life(inner.clone())), inner })
     }
@@ -203,8 +204,8 @@ impl Transport {
         if self.inner.stopping.load(Ordering::Relaxed) {
             return Err(DialRefused::Stopped);
         }
-        self.inner.board().begin_dial(member, address)?;
-        tokio::spawn(door::dial(self.inner.clone(), member, address));
+        self.inner.state().begin_dial(member, address)?;
+        tokio::spawn(handshake::dial(self.inner.clone(), member, address));
         Ok(())
     }
 
@@ -220,10 +221,10 @@ impl Transport {
     /// Closes the link of a member, and tells `LinkDown`.
     pub fn close(&self, member: MemberId, reason: &str) {
         let taken = {
-            let mut board = self.inner.board();
-            let taken = board.pool.take(member);
+            let mut state = self.inner.state();
+            let taken = state.pool.take(member);
             if taken.is_some() {
-                board.tidings.down(member, format!("closed by us: {reason}"));
+                state.link_changes.down(member, format!("closed by us: {reason}"));
             }
             taken
         };
@@ -240,7 +241,7 @@ impl Transport {
 
     /// All links, by member.
     pub fn links(&self) -> Vec<LinkInfo> {
-        let links: Vec<_> = self.inner.board().pool.all().cloned().collect();
+        let links: Vec<_> = self.inner.state().pool.all().cloned().collect();
         links.iter().map(|link| link.info()).collect()
     }
 
@@ -297,12 +298,12 @@ impl Transport {
 }
 
 impl Inner {
-    fn board(&self) -> MutexGuard<'_, Board> {
-        lock(&self.board)
+    fn state(&self) -> MutexGuard<'_, LinkState> {
+        lock(&self.state)
     }
 
     fn link(&self, member: MemberId) -> Option<Arc<Link>> {
-        self.board().pool.latest(member).cloned()
+        self.state().pool.latest(member).cloned()
     }
 
     /// The time for shares.
@@ -311,11 +312,12 @@ impl Inner {
     }
 
     /// What a member may send.
-    fn share(&self, member: MemberId) -> Arc<Share> {
+    fn quota(&self, member: MemberId) -> Arc<PeerQuota> {
         let (now, inbound) = (self.now(), self.settings.inbound_per_link);
-        let mut board = self.board();
-        let share = board.shares.entry(member).or_insert_with(|| Share::new(now, inbound).into());
-        share.clone()
+        let mut state = self.state();
+        let quota =
+            state.shares.entry(member).or_insert_with(|| PeerQuota::new(now, inbound).into());
+        quota.clone()
     }
 
     fn stop(&self) {
@@ -332,7 +334,7 @@ impl Inner {
     }
 }
 
-impl Board {
+impl LinkState {
     fn begin_dial(
         &mut self,
         member: Option<MemberId>,
@@ -354,7 +356,7 @@ impl Board {
     fn forget_shares(&mut self, now: Duration) {
         if self.shares.len() > self.pool.len() + SHARES_LEFT {
             // A share of a link stands in the link too.
-            self.shares.retain(|_, share| Arc::strong_count(share) > 1 || !share.is_whole(now));
+            self.shares.retain(|_, quota| Arc::strong_count(quota) > 1 || !quota.is_whole(now));
         }
     }
 
@@ -371,19 +373,19 @@ async fn tell(inner: Arc<Inner>) {
     loop {
         tokio::select! {
             () = inner.news.notified() => {}
-            () = inner.happenings.closed() => return,
+            () = inner.events.closed() => return,
         }
         loop {
-            let Ok(place) = inner.happenings.reserve().await else { return };
-            let mut board = inner.board();
-            let Some(happening) = board.tidings.next() else { break };
-            if let Happening::DialFailed { member, address, .. } = &happening {
-                board.end_dial(*member, *address);
+            let Ok(place) = inner.events.reserve().await else { return };
+            let mut state = inner.state();
+            let Some(event) = state.link_changes.next() else { break };
+            if let TransportEvent::DialFailed { member, address, .. } = &event {
+                state.end_dial(*member, *address);
             }
-            place.send(happening);
+            place.send(event);
         }
-        let board = inner.board();
-        let over = board.pool.len() == 0 && board.tidings.is_empty();
+        let state = inner.state();
+        let over = state.pool.len() == 0 && state.link_changes.is_empty();
         if over && inner.stopping.load(Ordering::Relaxed) {
             return;
         }

@@ -11,7 +11,7 @@ use volvox_mesh::tls::certificate::{CaCertificate, read_unsigned};
 use volvox_mesh::tls::enrol::accept_join;
 use volvox_mesh::tls::enrol::{EnrolReply, EnrolRequest, answer, request_join, request_renewal};
 use volvox_mesh::tls::key::MemberKey;
-use volvox_mesh::tls::register::{Clash, TokenOrder};
+use volvox_mesh::tls::registry::{NameConflict, TokenOrder};
 use volvox_mesh::tls::token::JoinToken;
 use volvox_protocol::id::CellId;
 use volvox_protocol::random::SplitMix;
@@ -37,7 +37,7 @@ fn samples() -> Samples {
     let order = TokenOrder {
         kind: Kind::Cell,
         cell: None,
-        clash: Clash::Refuse,
+        clash: NameConflict::Refuse,
         uses: 1,
         lifetime: day,
         label: "a sample".into(),
@@ -87,18 +87,18 @@ fn harmed(random: &mut SplitMix, sample: &[u8]) -> Vec<u8> {
 fn no_harmed_certificate_panics_or_is_believed() {
     let samples = samples();
     let ca = CaCertificate::parse(&samples.ca).unwrap();
-    let holder = ca.read(&samples.certificate).unwrap();
+    let identity = ca.read(&samples.certificate).unwrap();
     let mut random = SplitMix(1);
     let mut claimed = 0;
     for round in 0..ROUNDS {
         let sample = if round % 5 == 0 { &samples.ca } else { &samples.certificate };
         let der = harmed(&mut random, sample);
-        if let Ok((holder, _)) = read_unsigned(&der) {
+        if let Ok((identity, _)) = read_unsigned(&der) {
             claimed += 1;
-            assert!(holder.not_before < holder.not_after);
+            assert!(identity.not_before < identity.not_after);
         }
         if let Ok(read) = ca.read(&der) {
-            assert_eq!((read, &der), (holder.clone(), &samples.certificate));
+            assert_eq!((read, &der), (identity.clone(), &samples.certificate));
         }
         let _ = CaCertificate::parse(&der);
     }

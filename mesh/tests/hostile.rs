@@ -17,14 +17,16 @@ use quinn::{Connection, Endpoint};
 use stage::{block_on, loopback, wait};
 use volvox_mesh::identity::{Kind, MemberId};
 use volvox_mesh::message::{Message, Roots};
-use volvox_mesh::record::{Accusation, Card, Content, Item, Record, Revocation, Topic, Version};
+use volvox_mesh::record::{
+    AliveRecord, Content, Item, Record, Revocation, Suspicion, Topic, Version,
+};
 use volvox_mesh::simulation::sample_load;
+use volvox_mesh::tls::authenticator::ClusterAuthenticator;
 use volvox_mesh::tls::certificate::Fingerprint;
 use volvox_mesh::tls::config::{
     ALPN_MESH, SERVER_NAME, client_config, joining_config, system_clock,
 };
-use volvox_mesh::tls::folder::Credentials;
-use volvox_mesh::tls::notary::ClusterNotary;
+use volvox_mesh::tls::credentials::Credentials;
 
 /// By how much the memory of one who is attacked may grow. Queues, buffers and what the allocator
 /// keeps; an attack of the length here would need several times this if something held on to it.
@@ -57,7 +59,7 @@ impl Site {
         let cluster = Cluster::new(([127, 0, 0, 1], 1).into());
         let now = system_clock()();
         let names: Vec<String> = (1..=cells).map(|n| format!("cell-{n}")).collect();
-        let appoint = |name: &String| cluster.appoint(Kind::Cell, name, now).holder().member;
+        let appoint = |name: &String| cluster.appoint(Kind::Cell, name, now).identity().member;
         let ids = names.iter().map(appoint).collect();
         let insider = cluster.appoint(Kind::Cell, "mallory", now);
         let coordinator = Member::spawn(&cluster.coordinator(loopback()));
@@ -162,7 +164,7 @@ impl Raw {
         let heard = self.heard.lock().unwrap();
         let records = heard.iter().filter_map(|item| match item {
             Item::Record(record) if record.subject == member => Some(record.clone()),
-            Item::Record(_) | Item::Accusation(_) => None,
+            Item::Record(_) | Item::Suspicion(_) => None,
         });
         records.collect()
     }
@@ -178,25 +180,25 @@ struct Insider {
     links: Vec<Raw>,
     me: MemberId,
     name: volvox_protocol::id::CellId,
-    notary: ClusterNotary,
+    authenticator: ClusterAuthenticator,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Insider {
     fn new(site: &Site) -> Insider {
         let runtime = runtime();
-        let me = site.insider.holder().member;
-        let notary = site.insider.notary();
+        let me = site.insider.identity().member;
+        let authenticator = site.insider.authenticator();
         let tls = client_config(&site.insider, &system_clock()).unwrap();
         let patiently = |dial| async move { tokio::time::timeout(PATIENCE, dial).await };
         let dial = |at: &SocketAddr| runtime.block_on(patiently(dial(tls.clone(), *at)));
         let dials = site.at.iter().map(|at| dial(at).expect("an answer").unwrap());
         let links: Vec<Raw> = dials.collect();
-        let name = site.insider.holder().name.clone();
-        let insider = Insider { links, me, name, notary, runtime };
+        let name = site.insider.identity().name.clone();
+        let insider = Insider { links, me, name, authenticator, runtime };
         let address = insider.links[0]._endpoint.local_addr().unwrap();
-        let card = Card { address, leaf: false, left: false };
-        insider.tell_all(&[insider.record(me, 1, Content::Card(card))]);
+        let alive = AliveRecord { address, leaf: false, left: false };
+        insider.tell_all(&[insider.record(me, 1, Content::Alive(alive))]);
         site.coordinator.wait_for(&["c-1", "cell-1", "cell-2", "cell-3", "mallory"]);
         let wanted = site.ids.iter().map(|id| (*id, u8::MAX)).collect();
         let ask = Message::Want { wanted };
@@ -214,7 +216,7 @@ impl Insider {
     fn record(&self, subject: MemberId, count: u32, content: Content) -> Item {
         let generation = system_clock()().as_nanos() / 1_000_000 + 3_600_000;
         let version = Version { generation, count };
-        Item::Record(Arc::new(Record::signed(&self.notary, subject, version, content)))
+        Item::Record(Arc::new(Record::signed(&self.authenticator, subject, version, content)))
     }
 
     fn record_of(&self, member: MemberId, topic: Topic) -> Option<Arc<Record>> {
@@ -236,21 +238,21 @@ impl Insider {
     fn slander(&self, site: &Site) {
         for (place, id) in site.ids.iter().enumerate() {
             let name = site.cells[place].holder_name();
-            let card = self.record_of(*id, Topic::Card).unwrap();
-            let address = card.card().unwrap().address;
-            let gone = Content::Card(Card { address, leaf: false, left: true });
+            let alive = self.record_of(*id, Topic::Alive).unwrap();
+            let address = alive.alive().unwrap().address;
+            let gone = Content::Alive(AliveRecord { address, leaf: false, left: true });
             let load = || Content::Load(sample_load(name.clone(), 1));
-            let mut altered = (*card).clone();
+            let mut altered = (*alive).clone();
             altered.version.count += 1;
             let other = site.ids[(place + 1) % site.ids.len()];
-            let alone = Accusation::signed(&self.notary, self.me, *id, card.version);
-            let borrowed = Accusation::signed(&self.notary, other, *id, card.version);
+            let alone = Suspicion::signed(&self.authenticator, self.me, *id, alive.version);
+            let borrowed = Suspicion::signed(&self.authenticator, other, *id, alive.version);
             self.tell_all(&[
                 self.record(*id, 9, gone),
                 self.record(*id, 9, load()),
                 Item::Record(Arc::new(altered)),
-                Item::Accusation(Arc::new(borrowed)),
-                Item::Accusation(Arc::new(alone)),
+                Item::Suspicion(Arc::new(borrowed)),
+                Item::Suspicion(Arc::new(alone)),
                 self.record(self.me, 9, load()),
                 self.record(
                     self.me,
@@ -352,7 +354,7 @@ fn an_insider_can_exhaust_nobody() {
             for n in 0_u32.. {
                 let garbage = n.to_le_bytes().repeat(usize::try_from(n % 250).unwrap() + 1);
                 link.whisper(garbage.clone());
-                let roots = Roots { standing: u64::from(n), load: 7 };
+                let roots = Roots { membership: u64::from(n), load: 7 };
                 link.whisper(Message::Ping { seq: n, roots, items: Vec::new() }.encode());
                 if !link.say_bytes(&garbage).await {
                     break;

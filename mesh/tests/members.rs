@@ -5,8 +5,8 @@ mod stage;
 use std::time::Duration;
 
 use stage::{Cluster, Double, Running, block_on, doubler, wait};
-use volvox_mesh::driver::MeshEvent;
-use volvox_mesh::logic::Standing;
+use volvox_mesh::driver::MemberEvent;
+use volvox_mesh::member::MemberState;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::record::{REVOCATIONS, Revocation};
 use volvox_mesh::request::AskError;
@@ -59,8 +59,8 @@ fn a_member_that_leaves_is_missing_at_once_and_says_so() {
     let missing = block_on(async {
         let gone = async {
             loop {
-                if let MeshEvent::Missing { holder, left } = events.recv().await.unwrap() {
-                    return (holder.name.as_str().to_owned(), left);
+                if let MemberEvent::Missing { identity, left } = events.recv().await.unwrap() {
+                    return (identity.name.as_str().to_owned(), left);
                 }
             }
         };
@@ -101,7 +101,7 @@ fn what_a_cell_says_of_itself_reaches_all() {
     for listener in [&coordinator, &second] {
         let newest = || {
             let members = listener.members();
-            let cell = members.iter().find(|member| member.holder.name == name);
+            let cell = members.iter().find(|member| member.identity.name == name);
             cell.is_some_and(|cell| {
                 let free = cell.load.as_ref().map(|load| load.free.memory_mb);
                 cell.info.is_some() && free == Some(300)
@@ -111,7 +111,7 @@ fn what_a_cell_says_of_itself_reaches_all() {
     }
     // Who joins later has it all from one peer.
     let late = cluster.cell("cell-3", &coordinator);
-    let heard = || late.members().iter().any(|m| m.holder.name == name && m.load.is_some());
+    let heard = || late.members().iter().any(|m| m.identity.name == name && m.load.is_some());
     wait(heard, || format!("{:?}", late.members()));
 }
 
@@ -159,7 +159,7 @@ fn a_leaf_is_known_without_coordinators_and_to_one_that_comes_again() {
     let load = sample_load(leaf.mesh.me().name.clone(), 77);
     let hears = |listener: &Running| {
         let members = listener.members();
-        let leaf = members.iter().find(|member| member.holder.name.as_str() == "leaf");
+        let leaf = members.iter().find(|member| member.identity.name.as_str() == "leaf");
         leaf.is_some_and(|leaf| leaf.load.as_ref() == Some(&load))
     };
     leaf.block_on(leaf.mesh.publish_load(load.clone())).unwrap();
@@ -214,7 +214,7 @@ fn a_revoked_member_is_expelled_and_does_not_come_back() {
     wait(refused, || "nothing was refused".to_owned());
     assert_eq!(again.present(), ["cell-2"]);
     assert_eq!(coordinator.present(), ["c-1", "cell-1"]);
-    let gone = coordinator.members().iter().any(|m| m.holder.name.as_str() == "cell-2");
+    let gone = coordinator.members().iter().any(|m| m.identity.name.as_str() == "cell-2");
     assert!(!gone, "a revoked member is in no list");
 }
 
@@ -268,9 +268,9 @@ fn certificates_are_renewed_long_before_they_end() {
     let renewed = || {
         let seen = |by: &Running, of: &Running| {
             by.members().iter().any(|m| {
-                m.holder.member == of.id()
-                    && m.standing == Standing::Present
-                    && m.holder.not_after >= until(of)
+                m.identity.member == of.id()
+                    && m.state == MemberState::Present
+                    && m.identity.not_after >= until(of)
             })
         };
         seen(&coordinator, &cell) && seen(&cell, &coordinator)

@@ -82,7 +82,7 @@ impl Site {
         self.all().for_each(|member| member.wait_for(&NAMES[..self.machines.len()]));
     }
 
-    /// Whom the members found missing so far, in all.
+    /// MemberSelector the members found missing so far, in all.
     fn alarms(&self) -> Vec<(String, Vec<String>)> {
         let all = self.all().map(|member| (member.name.clone(), member.found_missing()));
         all.filter(|(_, missing)| !missing.is_empty()).collect()

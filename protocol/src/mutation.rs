@@ -76,9 +76,9 @@ pub enum Bug {
     /// What is heard of the mesh while the database cannot be opened is forgotten.
     NewsIsRefused,
     /// A member that is not reached is accused by nobody.
-    NeverAccuses,
+    NeverSuspects,
     /// A member that is accused does not answer.
-    AccusedIsSilent,
+    NeverRefutes,
     /// What a power cut left torn at the end of a cell's assignments hides what is written behind it.
     TornIsKept,
 }
@@ -118,8 +118,8 @@ impl Bug {
         Bug::LogIsNotEnded,
         Bug::UsableUnread,
         Bug::NewsIsRefused,
-        Bug::NeverAccuses,
-        Bug::AccusedIsSilent,
+        Bug::NeverSuspects,
+        Bug::NeverRefutes,
         Bug::TornIsKept,
     ];
 

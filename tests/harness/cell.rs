@@ -18,7 +18,7 @@ use volvox_agent::rep::logic::{Input, Rep, Settings};
 use volvox_agent::rep::paging::Paging;
 use volvox_agent::runtime::deed::Deed;
 use volvox_agent::runtime::fake::FakeMachine;
-use volvox_mesh::logic::Input as MeshInput;
+use volvox_mesh::member::MemberInput;
 use volvox_mesh::simulation::sample_info;
 use volvox_protocol::cell::{CellCapacity, CellInfo, RootfsProvider};
 use volvox_protocol::id::CellId;
@@ -288,7 +288,7 @@ impl World {
         let seeds: Vec<usize> =
             others.into_iter().filter(|it| *it != place && *it < self.mesh.places()).collect();
         self.mesh.start(place, World::profile(), &seeds);
-        self.mesh.tell(place, MeshInput::PublishInfo(info));
+        self.mesh.tell(place, MemberInput::PublishInfo(info));
         self.go_on(nth);
         self.plan_due(nth);
     }

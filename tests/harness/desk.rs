@@ -41,30 +41,30 @@ pub(super) struct Serving {
 
 impl World {
     pub(super) fn serve(&mut self, asker: Asker, question: Question) {
-        let holder = Arc::clone(self.mesh.holder(self.cells[asker.0].place));
+        let identity = Arc::clone(self.mesh.identity(self.cells[asker.0].place));
         let page = self.plan.page;
         let Some(alive) = &mut self.center.alive else { return };
         let requests = match &question {
             Question::Report(report) => &report.requests[..],
             Question::Fetch(_) | Question::Sync(_) => &[],
         };
-        let visit = match alive.desk.admit(&holder, requests) {
+        let visit = match alive.desk.admit(&identity, requests) {
             Ok(visit) => visit,
             Err(refused) => {
                 self.count("question refused");
-                self.tell(|| format!("desk: {} is refused: {refused:?}", holder.name));
-                return self.refuse(asker, AskError::Refused(refused.refusal(&holder)));
+                self.tell(|| format!("desk: {} is refused: {refused:?}", identity.name));
+                return self.refuse(asker, AskError::Refused(refused.refusal(&identity)));
             }
         };
         let records = alive.view.snapshot();
         let (reply, bytes) = match question {
             Question::Fetch(asked) => {
-                let fetched = records::fetch(&records, &holder.name, asked);
+                let fetched = records::fetch(&records, &identity.name, asked);
                 let bytes = size(&fetched);
                 (Reply::Fetch(fetched), bytes)
             }
             Question::Sync(asked) => {
-                let synced = records::sync(&records, &holder.name, &asked, page);
+                let synced = records::sync(&records, &identity.name, &asked, page);
                 let bytes = size(&synced);
                 (Reply::Sync(synced), bytes)
             }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use volvox_coordinator::callback::logic::{Key, Told};
 use volvox_coordinator::cells::desk::Visit;
 use volvox_mesh::identity::Kind as MemberKind;
-use volvox_mesh::logic::Effect as MeshEffect;
+use volvox_mesh::member::MemberOutput;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::request::AskError;
 use volvox_mesh::simulation::Simulation;
@@ -207,7 +207,7 @@ impl World {
         let cells = (1..=plan.cells)
             .map(|place| {
                 let mortal = mortal(&mut random);
-                Cell::new(place, mesh.holder(place).name.clone(), mortal, &mut random, &plan)
+                Cell::new(place, mesh.identity(place).name.clone(), mortal, &mut random, &plan)
             })
             .collect();
         let began = mesh.now();
@@ -367,10 +367,10 @@ impl World {
         }
     }
 
-    fn cell_hears(&mut self, nth: usize, effect: &MeshEffect) {
+    fn cell_hears(&mut self, nth: usize, effect: &MemberOutput) {
         match effect {
-            MeshEffect::Present { .. } => self.coordinator_is_there(nth, true),
-            MeshEffect::Missing { .. } => self.coordinator_is_there(nth, false),
+            MemberOutput::Present { .. } => self.coordinator_is_there(nth, true),
+            MemberOutput::Missing { .. } => self.coordinator_is_there(nth, false),
             _ => {}
         }
     }

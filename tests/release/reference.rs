@@ -202,7 +202,7 @@ fn the_reference_of_limits_is_what_the_protocol_has() {
     page += "\n## Of the mesh\n\n| | at most |\n|---|---|\n";
     let mut others = 0;
     for (source, names) in [
-        (include_str!("../../mesh/src/logic.rs"), &["MEMBERS"][..]),
+        (include_str!("../../mesh/src/member.rs"), &["MEMBERS"][..]),
         (include_str!("../../mesh/src/record.rs"), &["BODY_BYTES", "REVOCATIONS"]),
         (include_str!("../../mesh/src/message.rs"), &["DATAGRAM_BYTES", "PACKET_BYTES"]),
         (include_str!("../../mesh/src/transport.rs"), &["DIALS"]),

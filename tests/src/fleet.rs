@@ -25,8 +25,8 @@ use volvox_mesh::identity::Kind;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::tls::authority::{Authority, VALIDITY};
 use volvox_mesh::tls::config::system_clock;
-use volvox_mesh::tls::folder::{Credentials, MemberFolder};
-use volvox_mesh::tls::register::Clash;
+use volvox_mesh::tls::credentials::{Credentials, MemberFolder};
+use volvox_mesh::tls::registry::NameConflict;
 use volvox_mesh::tls::token::JoinToken;
 use volvox_protocol::cell::CellCapacity;
 use volvox_protocol::event::Event;
@@ -61,7 +61,7 @@ impl Cluster {
         let name = CellId::new(name)?;
         let mut authority = self.authority.lock().unwrap_or_else(PoisonError::into_inner);
         let issued =
-            authority.appoint(system_clock()(), kind, name, key.public(), Clash::Refuse)?;
+            authority.appoint(system_clock()(), kind, name, key.public(), NameConflict::Refuse)?;
         let ca = authority.ca().clone();
         folder.store(&Credentials::new(key, issued.certificate, ca)?)?;
         Ok(path)

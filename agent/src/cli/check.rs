@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use nix::sched::{CloneFlags, unshare};
 use serde::Serialize;
 use volvox_mesh::tls::config::system_clock;
-use volvox_mesh::tls::folder::MemberFolder;
+use volvox_mesh::tls::credentials::MemberFolder;
 
 use super::say;
 use crate::config::Config;
@@ -296,14 +296,14 @@ fn membership(config: &Config) -> Verdict {
             return bad(error.to_string(), "restore the folder, or join again with a new token");
         }
     };
-    let holder = loaded.credentials.holder();
-    let days = holder.not_after.since(now).as_secs() / 86_400;
-    let found = format!("cell {}, certificate for {days} more days", holder.name);
-    if holder.name != config.settings.cell_id {
+    let identity = loaded.credentials.identity();
+    let days = identity.not_after.since(now).as_secs() / 86_400;
+    let found = format!("cell {}, certificate for {days} more days", identity.name);
+    if identity.name != config.settings.cell_id {
         bad(found, "cell_id is another now: set it back, or join again")
     } else if !loaded.credentials.is_valid_at(now) {
         bad(
-            format!("cell {}, its certificate is not valid now", holder.name),
+            format!("cell {}, its certificate is not valid now", identity.name),
             "set the clock; if it has ended, the agent renews it when it reaches a coordinator",
         )
     } else if let Some(found) = loaded.warnings.first() {

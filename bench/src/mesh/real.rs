@@ -13,15 +13,15 @@ use anyhow::{Context as _, bail, ensure};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::broadcast::error::RecvError;
 use volvox_bench::figures::{Figures, percentile};
-use volvox_mesh::driver::{Config, Mesh, MeshEvent, enrolment};
+use volvox_mesh::driver::{Config, MemberEvent, Mesh, enrolment};
 use volvox_mesh::identity::{Kind, MemberId};
 use volvox_mesh::profile::Profile;
 use volvox_mesh::request::Router;
 use volvox_mesh::simulation::{sample_info, sample_load};
 use volvox_mesh::tls::authority::{Authority, VALIDITY};
 use volvox_mesh::tls::config::system_clock;
-use volvox_mesh::tls::folder::{Credentials, MemberFolder};
-use volvox_mesh::tls::register::Clash;
+use volvox_mesh::tls::credentials::{Credentials, MemberFolder};
+use volvox_mesh::tls::registry::NameConflict;
 use volvox_mesh::transport::LinkInfo;
 use volvox_protocol::id::CellId;
 
@@ -143,7 +143,7 @@ impl Fleet {
                 runtime.spawn(async move {
                     loop {
                         match events.recv().await {
-                            Ok(MeshEvent::Missing { .. }) => {
+                            Ok(MemberEvent::Missing { .. }) => {
                                 *alarms.lock().unwrap_or_else(|e| e.into_inner()) += 1;
                             }
                             Ok(_) | Err(RecvError::Lagged(_)) => {}
@@ -207,7 +207,7 @@ impl Fleet {
                     let heard = async {
                         loop {
                             match events.recv().await {
-                                Ok(MeshEvent::Load(heard)) if *heard == load => return Ok(()),
+                                Ok(MemberEvent::Load(heard)) if *heard == load => return Ok(()),
                                 Ok(_) | Err(RecvError::Lagged(_)) => {}
                                 Err(RecvError::Closed) => bail!("a member ended"),
                             }
@@ -260,7 +260,7 @@ impl Fleet {
             let gone = async {
                 loop {
                     match events.recv().await {
-                        Ok(MeshEvent::Missing { holder, .. }) if holder.member == victim => {
+                        Ok(MemberEvent::Missing { identity, .. }) if identity.member == victim => {
                             return Ok(());
                         }
                         Ok(_) | Err(RecvError::Lagged(_)) => {}
@@ -288,7 +288,8 @@ fn appoint(
     let key = folder.joining_key()?;
     let name = CellId::new(name)?;
     let mut authority = authority.lock().unwrap_or_else(|e| e.into_inner());
-    let issued = authority.appoint(system_clock()(), kind, name, key.public(), Clash::Refuse)?;
+    let issued =
+        authority.appoint(system_clock()(), kind, name, key.public(), NameConflict::Refuse)?;
     let ca = authority.ca().clone();
     folder.store(&Credentials::new(key, issued.certificate, ca)?)?;
     Ok(())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use volvox_mesh::identity::{Kind, MemberId};
 use volvox_mesh::record::Revocation;
 use volvox_mesh::tls::authority::{Authority, AuthorityError};
-use volvox_mesh::tls::register::{Clash, TokenOrder, Whom};
+use volvox_mesh::tls::registry::{MemberSelector, NameConflict, TokenOrder};
 use volvox_mesh::tls::token::TokenId;
 use volvox_protocol::api::{
     JoinTokenIdRequest, JoinTokenInfo, JoinTokenRequest, JoinTokenResponse, JoinTokensResponse,
@@ -170,7 +170,7 @@ async fn create(api: &Arc<Api>, request: JoinTokenRequest) -> Result<JoinTokenRe
             MemberRole::Coordinator => Kind::Coordinator,
         },
         cell,
-        clash: if request.replace { Clash::Replace } else { Clash::Refuse },
+        clash: if request.replace { NameConflict::Replace } else { NameConflict::Refuse },
         uses: request.uses.max(1),
         lifetime,
         label: request.label,
@@ -198,10 +198,10 @@ async fn member(api: &Arc<Api>, id: String) -> Result<MemberId, Failure> {
 async fn revoke(api: &Arc<Api>, request: MemberRequest) -> Result<LifecycleResponse, Failure> {
     let whom = match (request.member_id.as_str(), request.cell_id.as_str()) {
         ("", "") => return Err(Failure::field("cell_id", "name a cell, or a member_id")),
-        (id, "") => Whom::Member(member(api, id.to_owned()).await?),
+        (id, "") => MemberSelector::Member(member(api, id.to_owned()).await?),
         ("", id) => {
             let id = CellId::new(id).map_err(|e| Failure::field("cell_id", e.to_string()))?;
-            Whom::Name(Kind::Cell, id)
+            MemberSelector::Name(Kind::Cell, id)
         }
         _ => return Err(Failure::field("cell_id", "name a cell or a member_id, not both")),
     };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hyper::StatusCode;
-use volvox_mesh::request::{AskError, Dialogue, Refusal};
+use volvox_mesh::request::{AskError, Refusal, StreamingRequest};
 use volvox_mesh::transport::stream::{FrameReader, FrameWriter};
 use volvox_protocol::actual_lrp::{ActualLrp, Presence};
 use volvox_protocol::id::{CellId, ProcessGuid, TaskGuid};
@@ -106,7 +106,7 @@ fn not_on_a_cell(message: &str) -> Failure {
 }
 
 /// Opens a stream to a cell.
-pub(super) async fn open<R: Dialogue + 'static>(
+pub(super) async fn open<R: StreamingRequest + 'static>(
     api: &Api,
     cell: &CellId,
     request: &R,

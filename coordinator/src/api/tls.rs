@@ -98,7 +98,7 @@ impl Tls {
         self.shown.until()
     }
 
-    /// Whom we gave this certificate to. TLS has accepted it, but perhaps as another authority's.
+    /// MemberSelector we gave this certificate to. TLS has accepted it, but perhaps as another authority's.
     pub(super) fn issued(&self, shown: &[CertificateDer<'_>]) -> Option<Issued> {
         let (first, others) = shown.split_first()?;
         self.own.verify_client_cert(first, others, UnixTime::now()).ok()?;

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use volvox_mesh::identity::{Holder, Kind};
+use volvox_mesh::identity::{Kind, MemberIdentity};
 use volvox_mesh::request::Refusal;
 use volvox_protocol::exchange::{
     CellAnswer, CellReportReply, FetchDefinitions, FetchedDefinitions, Later,
@@ -57,7 +57,7 @@ pub enum NotAdmitted {
 
 impl NotAdmitted {
     /// As the mesh is told.
-    pub fn refusal(&self, from: &Holder) -> Refusal {
+    pub fn refusal(&self, from: &MemberIdentity) -> Refusal {
         match self {
             NotAdmitted::Busy => Refusal::Busy,
             NotAdmitted::NoCell => Refusal::NotAllowed(format!("{} is no cell", from.name)),
@@ -104,7 +104,11 @@ impl Desk {
     }
 
     /// Takes a question on, or not. Each cell is allowed only what its certificate says.
-    pub fn admit(&mut self, from: &Holder, requests: &[CellRequest]) -> Result<Visit, NotAdmitted> {
+    pub fn admit(
+        &mut self,
+        from: &MemberIdentity,
+        requests: &[CellRequest],
+    ) -> Result<Visit, NotAdmitted> {
         if from.kind != Kind::Cell {
             return Err(NotAdmitted::NoCell);
         }
@@ -269,8 +273,8 @@ mod tests {
         CellId::new(name).unwrap()
     }
 
-    fn holder(name: &str, kind: Kind) -> Holder {
-        Holder {
+    fn identity(name: &str, kind: Kind) -> MemberIdentity {
+        MemberIdentity {
             member: MemberId([0; 16]),
             kind,
             name: cell(name),
@@ -287,12 +291,12 @@ mod tests {
     #[test]
     fn a_cell_speaks_only_for_itself_and_only_a_cell_speaks() {
         let mut desk = Desk::new(8, 10);
-        let a = holder("a", Kind::Cell);
+        let a = identity("a", Kind::Cell);
         let other = desk.admit(&a, &[start("t", "a"), start("u", "b")]);
         assert_eq!(other, Err(NotAdmitted::SpeaksFor(cell("b"))));
         let refused = NotAdmitted::SpeaksFor(cell("b")).refusal(&a);
         assert_eq!(refused, Refusal::NotAllowed("a may not speak for b".to_owned()));
-        assert_eq!(desk.admit(&holder("a", Kind::Coordinator), &[]), Err(NotAdmitted::NoCell));
+        assert_eq!(desk.admit(&identity("a", Kind::Coordinator), &[]), Err(NotAdmitted::NoCell));
         assert!(desk.is_idle(), "nobody was let in");
         desk.admit(&a, &[start("t", "a")]).unwrap();
         assert!(desk.is_serving(&cell("a")));
@@ -301,7 +305,7 @@ mod tests {
     #[test]
     fn only_so_many_questions_of_one_cell_are_served_at_once() {
         let mut desk = Desk::new(2, 10);
-        let (a, b) = (holder("a", Kind::Cell), holder("b", Kind::Cell));
+        let (a, b) = (identity("a", Kind::Cell), identity("b", Kind::Cell));
         let first = desk.admit(&a, &[]).unwrap();
         desk.admit(&a, &[]).unwrap();
         assert_eq!(desk.admit(&a, &[]), Err(NotAdmitted::Busy));
@@ -314,7 +318,7 @@ mod tests {
     #[test]
     fn a_large_report_is_not_passed_by_a_small_one() {
         let mut desk = Desk::new(8, 10);
-        let a = holder("a", Kind::Cell);
+        let a = identity("a", Kind::Cell);
         let mut visit = || desk.admit(&a, &[]).unwrap();
         let (first, large, small, empty) = (visit(), visit(), visit(), visit());
         assert_eq!(desk.line_up(first, 6), Turn::Came);
@@ -329,7 +333,7 @@ mod tests {
     #[test]
     fn who_gives_up_lets_the_next_one_through() {
         let mut desk = Desk::new(8, 10);
-        let a = holder("a", Kind::Cell);
+        let a = identity("a", Kind::Cell);
         let mut visit = || desk.admit(&a, &[]).unwrap();
         let (first, large, small) = (visit(), visit(), visit());
         desk.line_up(first, 6);
@@ -347,7 +351,7 @@ mod tests {
     #[test]
     fn one_that_is_larger_than_the_room_has_its_turn_too() {
         let mut desk = Desk::new(8, 10);
-        let visit = desk.admit(&holder("a", Kind::Cell), &[]).unwrap();
+        let visit = desk.admit(&identity("a", Kind::Cell), &[]).unwrap();
         assert_eq!(desk.line_up(visit, 11), Turn::Came);
     }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use volvox_mesh::identity::{Holder, MemberId};
+use volvox_mesh::identity::{MemberId, MemberIdentity};
 use volvox_protocol::cell::{CellInfo, CellLoad, CellPresence};
 use volvox_protocol::id::CellId;
 use volvox_protocol::mutation::{Bug, mutated};
@@ -86,7 +86,7 @@ pub struct PresentCell {
 #[derive(Debug)]
 pub struct Listed {
     /// Who.
-    pub holder: Arc<Holder>,
+    pub identity: Arc<MemberIdentity>,
     /// Whether it is there.
     pub is_there: bool,
     /// Where.
@@ -194,27 +194,27 @@ impl Floor {
     pub fn came(
         &mut self,
         now: Timestamp,
-        holder: &Holder,
+        identity: &MemberIdentity,
         generation: Option<u64>,
         address: SocketAddr,
     ) {
-        let cell = &holder.name;
+        let cell = &identity.name;
         let known = self.cells.entry(cell.clone()).or_default();
         let before = known.there;
         // The life may not have been heard yet: then the first that is named is this one.
         let another_life = before.is_some_and(|it| {
-            it.member != holder.member
+            it.member != identity.member
                 || (it.generation.is_some() && generation.is_some() && it.generation != generation)
         });
         let since = before.filter(|_| !another_life).map_or(now, |it| it.since);
         let generation = generation.or(before.and_then(|it| it.generation));
-        known.there = Some(There { member: holder.member, generation, address, since });
+        known.there = Some(There { member: identity.member, generation, address, since });
         let is_new = before.is_none();
         if is_new || another_life {
-            self.out.push(Told::Open(cell.clone(), holder.member));
+            self.out.push(Told::Open(cell.clone(), identity.member));
             self.watch.forget(cell);
             let note = if is_new { Note::Came } else { Note::Restarted };
-            self.out.push(Told::Note(note(cell.clone(), holder.member)));
+            self.out.push(Told::Note(note(cell.clone(), identity.member)));
             // What its last life said is told again: it stands until the new one says otherwise.
             self.tell_anew(cell);
         }
@@ -224,10 +224,10 @@ impl Floor {
     }
 
     /// A cell is there no longer; whether it said goodbye.
-    pub fn went(&mut self, now: Timestamp, holder: &Holder, left: bool) {
-        let cell = &holder.name;
+    pub fn went(&mut self, now: Timestamp, identity: &MemberIdentity, left: bool) {
+        let cell = &identity.name;
         let Some(known) = self.cells.get_mut(cell) else { return };
-        if known.there.is_none_or(|it| it.member != holder.member) {
+        if known.there.is_none_or(|it| it.member != identity.member) {
             return;
         }
         known.there = None;
@@ -391,8 +391,8 @@ impl Floor {
     /// All members of the mesh that are cells: makes good what was missed. Lives are not in that list,
     /// so each cell counts as begun anew.
     pub fn listed(&mut self, now: Timestamp, all: Vec<Listed>) {
-        for Listed { holder, is_there, address, info, load } in all {
-            let known = self.cells.entry(holder.name.clone()).or_default();
+        for Listed { identity, is_there, address, info, load } in all {
+            let known = self.cells.entry(identity.name.clone()).or_default();
             // Of two members with one name, only the one that is there says what the cell is.
             if is_there || known.there.is_none() {
                 known.info = info.or(known.info.take());
@@ -402,9 +402,9 @@ impl Floor {
                 if let Some(there) = &mut known.there {
                     there.generation = None;
                 }
-                self.came(now, &holder, None, address);
+                self.came(now, &identity, None, address);
             } else {
-                self.went(now, &holder, false);
+                self.went(now, &identity, false);
             }
         }
         self.tell_auction_everything();

@@ -12,7 +12,7 @@ use volvox_mesh::identity::Kind;
 use volvox_mesh::tls::authority::{Authority, AuthorityError};
 use volvox_mesh::tls::config::system_clock;
 use volvox_mesh::tls::durable;
-use volvox_mesh::tls::register::{Clash, TokenOrder};
+use volvox_mesh::tls::registry::{NameConflict, TokenOrder};
 use volvox_mesh::tls::token::JoinToken;
 use volvox_protocol::api::{JoinTokenRequest, JoinTokenResponse, MemberRole};
 
@@ -165,7 +165,7 @@ fn found(config: &Config, arguments: &InitArgs) -> anyhow::Result<Made> {
     let order = TokenOrder {
         kind: Kind::Cell,
         cell: None,
-        clash: Clash::Refuse,
+        clash: NameConflict::Refuse,
         uses: arguments.uses,
         lifetime: arguments.expires,
         label: "init".to_owned(),

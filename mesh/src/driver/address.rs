@@ -32,7 +32,7 @@ impl Names {
 
 /// What came of looking names up.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct ResolvedNames {
     /// The addresses, in the order of the names.
     pub(super) addresses: Vec<SocketAddr>,
     /// Whether each name has one.
@@ -43,7 +43,7 @@ pub(super) struct Found {
 const LOOK_UP: Duration = Duration::from_secs(5);
 
 /// The addresses of `host:port` texts. A name that does not resolve is logged, and tried again later.
-pub(super) async fn resolve(names: &[String]) -> Found {
+pub(super) async fn resolve(names: &[String]) -> ResolvedNames {
     let mut addresses = Vec::new();
     let mut is_complete = true;
     for name in names {
@@ -59,7 +59,7 @@ pub(super) async fn resolve(names: &[String]) -> Found {
         }
         is_complete &= addresses.len() > before;
     }
-    Found { addresses, is_complete }
+    ResolvedNames { addresses, is_complete }
 }
 
 /// The address by which this machine would speak to another. Nothing is sent.

@@ -10,8 +10,8 @@ use crate::driver::address;
 use crate::identity::Kind;
 use crate::tls::authority::Authority;
 use crate::tls::config::{joining_config, system_clock};
+use crate::tls::credentials::{Credentials, FolderError, MemberFolder};
 use crate::tls::enrol::{EnrolError, EnrolReply, EnrolRequest, accept_join, answer, request_join};
-use crate::tls::folder::{Credentials, FolderError, MemberFolder};
 use crate::tls::token::JoinToken;
 use crate::transport::{Enrolment, enrol};
 

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{Driver, Order, joining, tls};
+use super::{Driver, DriverCall, joining, tls};
 use crate::identity::Kind;
-use crate::logic::{Input, Standing};
+use crate::member::{MemberInput, MemberState};
 use crate::tls::enrol::{EnrolReply, accept_renewal, request_renewal};
 
 /// The wait after a renewal that failed, or came to nothing: a twentieth of the certificate's life,
@@ -15,15 +15,15 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 impl Driver {
     /// When to renew, as an instant. Members that joined together do not renew together.
     pub(super) fn renewal_due(&self) -> tokio::time::Instant {
-        let [high, low, ..] = self.credentials.holder().member.0;
+        let [high, low, ..] = self.credentials.identity().member.0;
         let due = self.credentials.renew_at(u16::from_be_bytes([high, low]));
         tokio::time::Instant::now() + due.since((self.clock)())
     }
 
     /// When to try again.
     pub(super) fn renewal_again(&self) -> tokio::time::Instant {
-        let holder = self.credentials.holder();
-        let wait = (holder.not_after.since(holder.not_before) / 20).clamp(AGAIN.0, AGAIN.1);
+        let identity = self.credentials.identity();
+        let wait = (identity.not_after.since(identity.not_before) / 20).clamp(AGAIN.0, AGAIN.1);
         tokio::time::Instant::now() + wait
     }
 
@@ -70,7 +70,7 @@ impl Driver {
                     tracing::error!(%error, "the renewed certificate was not kept on disk");
                 }
             }
-            let _ended = orders.send(Order::Renewed(renewed.unwrap_or(old))).await;
+            let _ended = orders.send(DriverCall::Renewed(renewed.unwrap_or(old))).await;
         });
     }
 
@@ -78,9 +78,9 @@ impl Driver {
     fn coordinators(&self) -> Vec<SocketAddr> {
         let members = self.member.members().filter(|(h, ..)| h.kind == Kind::Coordinator);
         let mut known: Vec<_> = members.collect();
-        known.sort_by_key(|(_, standing, _)| *standing != Standing::Present);
+        known.sort_by_key(|(_, state, _)| *state != MemberState::Present);
         let mut all: Vec<SocketAddr> = known.into_iter().map(|(_, _, at)| at).collect();
-        all.extend(self.memory.peers().iter().map(|peer| peer.address));
+        all.extend(self.persisted.peers().iter().map(|peer| peer.address));
         all.extend(self.config.seeds.iter().filter_map(|seed| seed.parse::<SocketAddr>().ok()));
         let mut seen = std::collections::BTreeSet::new();
         all.retain(|address| seen.insert(*address));
@@ -88,7 +88,7 @@ impl Driver {
     }
 
     /// The task is done; the credentials are new, or the old ones.
-    pub(super) fn renewed(&mut self, credentials: crate::tls::folder::Credentials) {
+    pub(super) fn renewed(&mut self, credentials: crate::tls::credentials::Credentials) {
         self.renewing = false;
         if credentials.certificate() == self.credentials.certificate() {
             return;
@@ -105,9 +105,9 @@ impl Driver {
                 return;
             }
         }
-        tracing::info!(until = ?credentials.holder().not_after, "certificate renewed");
+        tracing::info!(until = ?credentials.identity().not_after, "certificate renewed");
         let certificate = credentials.certificate().to_vec();
         self.credentials = credentials;
-        self.take(Input::Renewed(certificate));
+        self.take(MemberInput::Renewed(certificate));
     }
 }

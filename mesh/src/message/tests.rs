@@ -9,27 +9,27 @@ use volvox_protocol::random::SplitMix;
 use super::*;
 use crate::identity::Signature;
 use crate::record::{
-    Accusation, BODY_BYTES, Card, Content, REVOCATIONS, Record, Revocation, Topic, Version,
+    AliveRecord, BODY_BYTES, Content, REVOCATIONS, Record, Revocation, Suspicion, Topic, Version,
 };
 use crate::simulation::{Simulation, sample_info, sample_load};
 
 /// A notary that signs with what it is told.
 struct Fixed(u8);
 
-impl crate::identity::Notary for Fixed {
+impl crate::identity::Authenticator for Fixed {
     fn sign(&self, _: &[u8]) -> Signature {
         Signature([self.0; 64])
     }
 
-    fn holder(
+    fn identity(
         &self,
         _: volvox_protocol::time::Timestamp,
         _: &[u8],
-    ) -> Result<Arc<crate::identity::Holder>, crate::identity::CertificateError> {
+    ) -> Result<Arc<crate::identity::MemberIdentity>, crate::identity::CertificateError> {
         Err(crate::identity::CertificateError::Foreign)
     }
 
-    fn verify(&self, _: &crate::identity::Holder, _: &[u8], _: &Signature) -> bool {
+    fn verify(&self, _: &crate::identity::MemberIdentity, _: &[u8], _: &Signature) -> bool {
         false
     }
 }
@@ -69,10 +69,10 @@ fn address(random: &mut SplitMix) -> SocketAddr {
 
 fn item(random: &mut SplitMix) -> Item {
     let (subject, version) = (member(random), version(random));
-    let notary = Fixed(7);
+    let authenticator = Fixed(7);
     let cell = CellId::new(&format!("cell-{}", random.below(100_000))).unwrap();
     let content = match random.below(6) {
-        0 => Content::Card(Card {
+        0 => Content::Alive(AliveRecord {
             address: address(random),
             leaf: random.once_in(2),
             left: random.once_in(2),
@@ -85,11 +85,11 @@ fn item(random: &mut SplitMix) -> Item {
             return Item::Record(Arc::new(Record::certificate(subject, number(random), &bytes)));
         }
         _ => {
-            let accusation = Accusation::signed(&notary, member(random), subject, version);
-            return Item::Accusation(Arc::new(accusation));
+            let suspicion = Suspicion::signed(&authenticator, member(random), subject, version);
+            return Item::Suspicion(Arc::new(suspicion));
         }
     };
-    Item::Record(Arc::new(Record::signed(&notary, subject, version, content)))
+    Item::Record(Arc::new(Record::signed(&authenticator, subject, version, content)))
 }
 
 fn items(random: &mut SplitMix) -> Vec<Item> {
@@ -113,8 +113,8 @@ const KINDS: usize = 11;
 
 fn message(kind: usize, random: &mut SplitMix) -> Message {
     let seq = short(random);
-    let roots = Roots { standing: number(random), load: number(random) };
-    let scope = *random.one_of(&[Scope::Standing, Scope::Load, Scope::Coordinators]);
+    let roots = Roots { membership: number(random), load: number(random) };
+    let scope = *random.one_of(&[Scope::Membership, Scope::Load, Scope::Coordinators]);
     match kind {
         0 => Message::Ping { seq, roots, items: items(random) },
         1 => Message::Ack { seq, roots, items: items(random) },
@@ -238,13 +238,13 @@ fn a_claimed_length_allocates_nothing() {
 /// does not understand it, unless [`PACKET_VERSION`] says so.
 #[test]
 fn the_bytes_of_every_kind_are_what_they_were() {
-    let notary = Fixed(0xab);
+    let authenticator = Fixed(0xab);
     let (one, two) = (MemberId([1; 16]), MemberId([2; 16]));
     let version = Version { generation: 300, count: 2 };
-    let card = Card { address: "10.0.0.1:7000".parse().unwrap(), leaf: false, left: true };
-    let record = Record::signed(&notary, one, version, Content::Card(card));
-    let accusation = Accusation::signed(&notary, one, two, version);
-    let roots = Roots { standing: 1, load: 128 };
+    let alive = AliveRecord { address: "10.0.0.1:7000".parse().unwrap(), leaf: false, left: true };
+    let record = Record::signed(&authenticator, one, version, Content::Alive(alive));
+    let suspicion = Suspicion::signed(&authenticator, one, two, version);
+    let roots = Roots { membership: 1, load: 128 };
     let holding = Holding {
         subject: one,
         versions: [(Topic::Load, version)].into_iter().collect(),
@@ -252,7 +252,7 @@ fn the_bytes_of_every_kind_are_what_they_were() {
     };
     let all = [
         Message::Ping { seq: 5, roots, items: Vec::new() },
-        Message::Ack { seq: 300, roots, items: vec![Item::Accusation(Arc::new(accusation))] },
+        Message::Ack { seq: 300, roots, items: vec![Item::Suspicion(Arc::new(suspicion))] },
         Message::PingReq { seq: 5, target: two },
         Message::Reached { seq: 5, target: two },
         Message::Missed { seq: 5, target: two },
@@ -297,11 +297,12 @@ fn the_bytes_of_every_kind_are_what_they_were() {
 #[test]
 fn what_travels_is_what_was_signed() {
     let mesh = Simulation::new(1, &[crate::identity::Kind::Cell]);
-    let holder = mesh.holder(0).clone();
-    let stamp = crate::simulation::Stamp::new(mesh.ledger().clone(), holder.member);
-    let load = Content::Load(sample_load(holder.name.clone(), 7));
+    let identity = mesh.identity(0).clone();
+    let stamp =
+        crate::simulation::SimulatedAuthenticator::new(mesh.ledger().clone(), identity.member);
+    let load = Content::Load(sample_load(identity.name.clone(), 7));
     let version = Version { generation: 1, count: 1 };
-    let record = Record::signed(&stamp, holder.member, version, load);
+    let record = Record::signed(&stamp, identity.member, version, load);
     let packet = Message::Gossip { items: vec![Item::Record(Arc::new(record))] }.encode();
     let mut kept = 0;
     for at in 2..packet.len() {
@@ -312,7 +313,7 @@ fn what_travels_is_what_was_signed() {
             let Item::Record(record) = item else { continue };
             kept += 1;
             let is_same = record.topic == Topic::Certificate;
-            assert!(is_same || !record.is_signed_by(&stamp, &holder), "byte {at}");
+            assert!(is_same || !record.is_signed_by(&stamp, &identity), "byte {at}");
         }
     }
     assert!(kept > 50, "most changes can be read: {kept}");

@@ -8,7 +8,7 @@ use volvox_protocol::exchange::{
 };
 use volvox_protocol::stream::{OpenTerminal, Opened, ReadLog};
 
-use super::{Dialogue, Request};
+use super::{Request, StreamingRequest};
 use crate::codec::{self, CodecError};
 
 impl Request for CellReport {
@@ -41,7 +41,7 @@ impl Request for ReadLog {
     type Reply = Opened;
 }
 
-impl Dialogue for ReadLog {}
+impl StreamingRequest for ReadLog {}
 
 impl Request for OpenTerminal {
     const METHOD: u16 = 49;
@@ -49,7 +49,7 @@ impl Request for OpenTerminal {
     type Reply = Opened;
 }
 
-impl Dialogue for OpenTerminal {}
+impl StreamingRequest for OpenTerminal {}
 
 /// Reads a carried value, which another release may have written. Nothing is known of its rules yet.
 pub fn open<T: DeserializeOwned>(carried: &Carried<T>) -> Result<T, CodecError> {

@@ -10,7 +10,7 @@ use volvox_protocol::time::Timestamp;
 
 use super::{ACKNOWLEDGEMENT, LOST, PACKET, Simulation};
 use crate::identity::{Kind, MemberId};
-use crate::logic::Effect;
+use crate::member::MemberOutput;
 use crate::message::DATAGRAM_BYTES;
 
 impl Simulation {
@@ -63,18 +63,20 @@ impl Simulation {
         self.by_id.get(&member).copied()
     }
 
-    pub(super) fn concerns_owner(&self, place: usize, effect: &Effect) -> bool {
-        let own = self.ledger.holder(place).kind;
+    pub(super) fn concerns_owner(&self, place: usize, effect: &MemberOutput) -> bool {
+        let own = self.ledger.identity(place).kind;
         match effect {
-            Effect::Present { holder, .. } | Effect::Missing { holder, .. } => holder.kind != own,
-            Effect::Heard(_) => own == Kind::Coordinator,
-            Effect::Send { .. }
-            | Effect::Dial { .. }
-            | Effect::Close { .. }
-            | Effect::Revoked(_)
-            | Effect::TooManyRevoked { .. }
-            | Effect::Expelled
-            | Effect::Moved(_) => false,
+            MemberOutput::Present { identity, .. } | MemberOutput::Missing { identity, .. } => {
+                identity.kind != own
+            }
+            MemberOutput::Heard(_) => own == Kind::Coordinator,
+            MemberOutput::Send { .. }
+            | MemberOutput::Dial { .. }
+            | MemberOutput::Close { .. }
+            | MemberOutput::Revoked(_)
+            | MemberOutput::TooManyRevoked { .. }
+            | MemberOutput::Expelled
+            | MemberOutput::Moved(_) => false,
         }
     }
 }

@@ -18,10 +18,12 @@ use volvox_protocol::time::Timestamp;
 
 use super::certificate::{CaCertificate, Fingerprint, issue, issue_ca};
 use super::durable;
+use super::encoding;
 use super::enrol::{Join, Renew};
 use super::key::{KeyError, MemberKey};
-use super::register::{Applicant, Clash, Refusal, Register, TokenOrder, Whom};
-use super::text;
+use super::registry::{
+    CaRegistry, EnrolmentRequest, MemberSelector, NameConflict, Refusal, TokenOrder,
+};
 use super::token::{JoinToken, TokenError, TokenId, TokenSecret};
 use crate::identity::{Kind, MemberId};
 
@@ -76,7 +78,7 @@ pub enum AuthorityError {
 /// A certificate, as the authority hands it out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issued {
-    /// Whom it is for.
+    /// MemberSelector it is for.
     pub member: MemberId,
     /// The certificate (DER).
     pub certificate: Vec<u8>,
@@ -86,7 +88,7 @@ pub struct Issued {
 #[derive(Serialize, Deserialize)]
 struct Stored {
     ca: Fingerprint,
-    register: Register,
+    register: CaRegistry,
 }
 
 /// The authority. All its methods block on the disk.
@@ -94,7 +96,7 @@ pub struct Authority {
     folder: PathBuf,
     key: MemberKey,
     ca: CaCertificate,
-    register: Register,
+    register: CaRegistry,
     validity: Duration,
     _lock: File,
 }
@@ -142,7 +144,7 @@ impl Authority {
                 let der = issue_ca(now, &key);
                 let ca = CaCertificate::parse(&der)
                     .map_err(|error| damaged(&pem_path, error.to_string()))?;
-                let register = Register::default();
+                let register = CaRegistry::default();
                 durable::replace(&register_path, &register_bytes(&ca, &register))?;
                 durable::replace(&pem_path, pem_text(&key, &ca).as_bytes())?;
                 tracing::info!(fingerprint = %ca.fingerprint(), "made the cluster's authority");
@@ -158,7 +160,7 @@ impl Authority {
     }
 
     /// Who is in, who is out, which tokens there are.
-    pub fn register(&self) -> &Register {
+    pub fn register(&self) -> &CaRegistry {
         &self.register
     }
 
@@ -191,10 +193,10 @@ impl Authority {
         kind: Kind,
         name: CellId,
         public_key: [u8; 32],
-        clash: Clash,
+        clash: NameConflict,
     ) -> Result<Issued, AuthorityError> {
         let (fresh, validity) = (MemberId(random()?), self.validity_at(now));
-        let applicant = Applicant { kind, name, public_key };
+        let applicant = EnrolmentRequest { kind, name, public_key };
         let terms =
             self.change(|register| register.appoint(now, validity, fresh, applicant, clash))?;
         Ok(self.issued(&terms))
@@ -212,19 +214,23 @@ impl Authority {
 
     /// Renews a member's certificate, be it ended or not.
     pub fn renew(&mut self, now: Timestamp, request: &Renew) -> Result<Issued, AuthorityError> {
-        let old = request.holder(&self.ca)?;
+        let old = request.identity(&self.ca)?;
         let validity = self.validity_at(now);
         let terms =
             self.change(|register| register.renew(now, validity, &old, request.public_key))?;
         Ok(self.issued(&terms))
     }
 
-    /// Expels a member. Telling the mesh, by [`Register::revoked`], is the caller's.
-    pub fn revoke(&mut self, now: Timestamp, whom: &Whom) -> Result<MemberId, AuthorityError> {
+    /// Expels a member. Telling the mesh, by [`CaRegistry::revoked`], is the caller's.
+    pub fn revoke(
+        &mut self,
+        now: Timestamp,
+        whom: &MemberSelector,
+    ) -> Result<MemberId, AuthorityError> {
         self.change(|register| register.revoke(now, whom))
     }
 
-    /// Forgets what ended. See [`Register::prune`].
+    /// Forgets what ended. See [`CaRegistry::prune`].
     pub fn prune(&mut self, now: Timestamp) -> Result<usize, AuthorityError> {
         self.change(|register| Ok(register.prune(now)))
     }
@@ -234,7 +240,7 @@ impl Authority {
         self.validity.min(self.ca.not_after().since(now))
     }
 
-    fn issued(&self, terms: &super::certificate::Terms) -> Issued {
+    fn issued(&self, terms: &super::certificate::CertificateContent) -> Issued {
         Issued { member: terms.member, certificate: issue(&self.key, terms) }
     }
 
@@ -242,7 +248,7 @@ impl Authority {
     /// memory and disk as they were.
     fn change<T>(
         &mut self,
-        change: impl FnOnce(&mut Register) -> Result<T, Refusal>,
+        change: impl FnOnce(&mut CaRegistry) -> Result<T, Refusal>,
     ) -> Result<T, AuthorityError> {
         let mut next = self.register.clone();
         let result = change(&mut next)?;
@@ -261,11 +267,11 @@ fn random<const N: usize>() -> Result<[u8; N], KeyError> {
     Ok(bytes)
 }
 
-fn encoded(ca: &CaCertificate, register: &Register) -> Vec<u8> {
+fn encoded(ca: &CaCertificate, register: &CaRegistry) -> Vec<u8> {
     #[derive(Serialize)]
     struct Borrowed<'a> {
         ca: Fingerprint,
-        register: &'a Register,
+        register: &'a CaRegistry,
     }
     crate::codec::encode(&Borrowed { ca: ca.fingerprint(), register })
 }
@@ -277,7 +283,7 @@ fn with_head(payload: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-fn register_bytes(ca: &CaCertificate, register: &Register) -> Vec<u8> {
+fn register_bytes(ca: &CaCertificate, register: &CaRegistry) -> Vec<u8> {
     with_head(encoded(ca, register))
 }
 
@@ -295,7 +301,7 @@ fn read_register(path: &Path, bytes: &[u8]) -> Result<Stored, AuthorityError> {
 }
 
 fn pem_text(key: &MemberKey, ca: &CaCertificate) -> String {
-    text::pem("PRIVATE KEY", key.pkcs8()) + &text::pem("CERTIFICATE", ca.der())
+    encoding::pem("PRIVATE KEY", key.pkcs8()) + &encoding::pem("CERTIFICATE", ca.der())
 }
 
 fn read_pem(pem: &[u8]) -> Result<(MemberKey, CaCertificate), String> {

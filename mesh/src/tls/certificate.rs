@@ -3,7 +3,7 @@
 //! X.509 with Ed25519 throughout. A member's certificate has no subject; who it is stands in one
 //! alternative name, `volvox://<member id>/<cell or coordinator>/<name>`. The authority signs
 //! nothing else, so the signature is checked before anything inside is looked at: the parser only
-//! ever sees what the authority wrote. A certificate is a function of its [`Terms`] and the
+//! ever sees what the authority wrote. A certificate is a function of its [`CertificateContent`] and the
 //! authority's key, to the byte, because Ed25519 has no randomness: asking twice gives it twice.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
@@ -24,9 +24,9 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::X509Version;
 
+use super::encoding;
 use super::key::{MemberKey, verify_raw};
-use super::text;
-use crate::identity::{CertificateError, Holder, Kind, MemberId, Signature};
+use crate::identity::{CertificateError, Kind, MemberId, MemberIdentity, Signature};
 
 /// No certificate of ours is longer.
 pub const CERTIFICATE_BYTES: usize = 2048;
@@ -62,19 +62,19 @@ impl Fingerprint {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&text::hex(&self.0))
+        f.write_str(&encoding::hex(&self.0))
     }
 }
 
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}…", text::hex(&self.0[..4]))
+        write!(f, "{}…", encoding::hex(&self.0[..4]))
     }
 }
 
 /// All that is in a member's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terms {
+pub struct CertificateContent {
     /// The member.
     pub member: MemberId,
     /// What it is for.
@@ -135,7 +135,7 @@ impl rcgen::PublicKeyData for PublicKey {
 }
 
 /// The certificate with these terms, signed with the authority's key.
-pub(super) fn issue(authority: &MemberKey, terms: &Terms) -> Vec<u8> {
+pub(super) fn issue(authority: &MemberKey, terms: &CertificateContent) -> Vec<u8> {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     let mut params = CertificateParams::default();
     params.serial_number = Some(SerialNumber::from(terms.serial));
@@ -217,26 +217,26 @@ impl CaCertificate {
         self.public_key
     }
 
-    /// Whom a certificate of this authority is for, at whatever time.
-    pub fn read(&self, der: &[u8]) -> Result<Holder, CertificateError> {
+    /// MemberSelector a certificate of this authority is for, at whatever time.
+    pub fn read(&self, der: &[u8]) -> Result<MemberIdentity, CertificateError> {
         let (signed, signature) = split(der)?;
         if !verify_raw(&self.public_key, signed, &signature) {
             return Err(CertificateError::Foreign);
         }
-        let (holder, issuer) = read_unsigned(der)?;
+        let (identity, issuer) = read_unsigned(der)?;
         if issuer != self.subject {
             return Err(CertificateError::Foreign);
         }
-        Ok(holder)
+        Ok(identity)
     }
 
     /// As [`CaCertificate::read`], for a certificate that must be valid now.
-    pub fn read_at(&self, now: Timestamp, der: &[u8]) -> Result<Holder, CertificateError> {
-        let holder = self.read(der)?;
-        if now < holder.not_before || now > holder.not_after || now > self.not_after {
+    pub fn read_at(&self, now: Timestamp, der: &[u8]) -> Result<MemberIdentity, CertificateError> {
+        let identity = self.read(der)?;
+        if now < identity.not_before || now > identity.not_after || now > self.not_after {
             return Err(CertificateError::Expired);
         }
-        Ok(holder)
+        Ok(identity)
     }
 }
 
@@ -297,7 +297,7 @@ fn validity(certificate: &X509Certificate<'_>) -> Result<(Timestamp, Timestamp),
 
 /// Reads a member's certificate without checking any signature: whom it claims to be for, and the
 /// raw name of its issuer. By itself this proves nothing; it is public as a target for fuzzing.
-pub fn read_unsigned(der: &[u8]) -> Result<(Holder, Vec<u8>), CertificateError> {
+pub fn read_unsigned(der: &[u8]) -> Result<(MemberIdentity, Vec<u8>), CertificateError> {
     split(der)?;
     let certificate = parse(der)?;
     let public_key = public_key(&certificate)?;
@@ -333,13 +333,13 @@ pub fn read_unsigned(der: &[u8]) -> Result<(Holder, Vec<u8>), CertificateError> 
         _ => None,
     }
     .ok_or_else(|| malformed("it does not name one member of a cluster"))?;
-    let holder = Holder { member, kind, name, public_key, not_before, not_after };
-    Ok((holder, certificate.issuer().as_raw().to_vec()))
+    let identity = MemberIdentity { member, kind, name, public_key, not_before, not_after };
+    Ok((identity, certificate.issuer().as_raw().to_vec()))
 }
 
 fn read_uri(uri: &str) -> Option<(MemberId, Kind, CellId)> {
     let mut parts = uri.strip_prefix("volvox://")?.splitn(3, '/');
-    let member = MemberId(text::from_hex(parts.next()?)?);
+    let member = MemberId(encoding::from_hex(parts.next()?)?);
     let kind = match parts.next()? {
         "cell" => Kind::Cell,
         "coordinator" => Kind::Coordinator,

@@ -29,8 +29,8 @@ use rustls::{
 use volvox_protocol::time::Timestamp;
 
 use super::certificate::{CaCertificate, Fingerprint};
-use super::folder::Credentials;
-use crate::identity::{CertificateError, Holder, Kind, Notary};
+use super::credentials::Credentials;
+use crate::identity::{Authenticator, CertificateError, Kind, MemberIdentity};
 
 /// The protocol of members.
 pub const ALPN_MESH: &[u8] = b"volvox-mesh/1";
@@ -102,14 +102,14 @@ pub fn joining_config(ca: Fingerprint, clock: &Clock) -> Result<ClientConfig, Tl
 /// since the handshake may be a while ago; of revocations the caller knows.
 pub fn peer(
     now: Timestamp,
-    notary: &impl Notary,
+    authenticator: &impl Authenticator,
     certificates: Option<&[CertificateDer<'_>]>,
-) -> Result<(Holder, Vec<u8>), CertificateError> {
+) -> Result<(MemberIdentity, Vec<u8>), CertificateError> {
     let certificate = certificates.and_then(<[_]>::first).ok_or_else(|| {
         CertificateError::Malformed("the peer showed none, and the mesh is for members".into())
     })?;
-    let holder = notary.holder(now, certificate)?;
-    Ok((Arc::unwrap_or_clone(holder), certificate.to_vec()))
+    let identity = authenticator.identity(now, certificate)?;
+    Ok((Arc::unwrap_or_clone(identity), certificate.to_vec()))
 }
 
 /// The certificates in what `quinn::Connection::peer_identity` gives.

@@ -16,12 +16,12 @@ use volvox_protocol::time::Timestamp;
 
 use super::authority::{Authority, AuthorityError};
 use super::certificate::{CERTIFICATE_BYTES, CaCertificate, Fingerprint};
-use super::folder::{Credentials, CredentialsError};
+use super::credentials::{Credentials, CredentialsError};
 use super::key::{MemberKey, verify_raw};
-use super::register::{Applicant, Refusal};
+use super::registry::{EnrolmentRequest, Refusal};
 use super::token::{JoinToken, TokenId, TokenSecret};
 use crate::codec::{self, CodecError};
-use crate::identity::{CertificateError, Holder, Kind, MemberId, Signature};
+use crate::identity::{CertificateError, Kind, MemberId, MemberIdentity, Signature};
 
 /// The longest request or reply, as bytes.
 pub const MESSAGE_BYTES: usize = 16 << 10;
@@ -35,19 +35,19 @@ const RENEW: &[u8] = b"volvox renew v1\0";
 
 /// A signature on the wire: two halves, since serde stops at 32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Proof([u8; 32], [u8; 32]);
+pub struct WireSignature([u8; 32], [u8; 32]);
 
-impl From<Signature> for Proof {
+impl From<Signature> for WireSignature {
     fn from(signature: Signature) -> Self {
         let (mut first, mut second) = ([0; 32], [0; 32]);
         first.copy_from_slice(&signature.0[..32]);
         second.copy_from_slice(&signature.0[32..]);
-        Proof(first, second)
+        WireSignature(first, second)
     }
 }
 
-impl From<Proof> for Signature {
-    fn from(proof: Proof) -> Self {
+impl From<WireSignature> for Signature {
+    fn from(proof: WireSignature) -> Self {
         let mut bytes = [0; 64];
         bytes[..32].copy_from_slice(&proof.0);
         bytes[32..].copy_from_slice(&proof.1);
@@ -69,18 +69,18 @@ pub struct Join {
     /// Its key.
     pub public_key: [u8; 32],
     /// That it has the key.
-    pub proof: Proof,
+    pub proof: WireSignature,
 }
 
 impl Join {
     /// Who asks, if it proved to have the key that it names, to this authority.
-    pub(super) fn applicant(&self, ca: Fingerprint) -> Result<Applicant, Refusal> {
+    pub(super) fn applicant(&self, ca: Fingerprint) -> Result<EnrolmentRequest, Refusal> {
         let statement = join_statement(ca, self.token, self.kind, &self.name, &self.public_key);
         if !verify_raw(&self.public_key, &statement, &self.proof.into()) {
             return Err(Refusal::BadProof);
         }
         let name = self.name.clone();
-        Ok(Applicant { kind: self.kind, name, public_key: self.public_key })
+        Ok(EnrolmentRequest { kind: self.kind, name, public_key: self.public_key })
     }
 }
 
@@ -92,19 +92,19 @@ pub struct Renew {
     /// The key for the new one, which may be the old one.
     pub public_key: [u8; 32],
     /// That the certificate's key asks.
-    pub proof: Proof,
+    pub proof: WireSignature,
     /// That the new key is the member's too.
-    pub new_proof: Proof,
+    pub new_proof: WireSignature,
 }
 
 impl Renew {
     /// Whose certificate it is, if it is one of this authority and its key signed the request.
-    pub(super) fn holder(&self, ca: &CaCertificate) -> Result<Holder, Refusal> {
-        let holder = ca.read(&self.certificate)?;
+    pub(super) fn identity(&self, ca: &CaCertificate) -> Result<MemberIdentity, Refusal> {
+        let identity = ca.read(&self.certificate)?;
         let statement = renew_statement(&self.certificate, &self.public_key);
-        let proven = verify_raw(&holder.public_key, &statement, &self.proof.into())
+        let proven = verify_raw(&identity.public_key, &statement, &self.proof.into())
             && verify_raw(&self.public_key, &statement, &self.new_proof.into());
-        if proven { Ok(holder) } else { Err(Refusal::BadProof) }
+        if proven { Ok(identity) } else { Err(Refusal::BadProof) }
     }
 }
 
@@ -238,7 +238,7 @@ fn renew_statement(certificate: &[u8], public_key: &[u8; 32]) -> Vec<u8> {
 }
 
 /// What to ask with a token, to be `name` with this key. Keep the key until the reply is there
-/// ([`super::folder::MemberFolder::joining_key`]): who asks again with it is the same member.
+/// ([`super::credentials::MemberFolder::joining_key`]): who asks again with it is the same member.
 pub fn request_join(token: &JoinToken, kind: Kind, name: &CellId, key: &MemberKey) -> EnrolRequest {
     let public_key = key.public();
     let statement = join_statement(token.ca(), token.id(), kind, name, &public_key);
@@ -313,9 +313,9 @@ pub fn accept_renewal(
     key: Arc<MemberKey>,
     reply: EnrolReply,
 ) -> Result<Credentials, EnrolError> {
-    let holder = old.holder();
-    let fresh = accept(now, old.ca().fingerprint(), holder.kind, &holder.name, key, reply)?;
-    if fresh.holder().member != holder.member {
+    let identity = old.identity();
+    let fresh = accept(now, old.ca().fingerprint(), identity.kind, &identity.name, key, reply)?;
+    if fresh.identity().member != identity.member {
         return Err(EnrolError::NotOurs("it is for another member"));
     }
     Ok(fresh)
@@ -342,14 +342,14 @@ fn accept(
         CredentialsError::Key => EnrolError::NotOurs("it is for another key"),
         CredentialsError::Certificate(error) => EnrolError::Certificate(error),
     })?;
-    let holder = credentials.holder();
-    if holder.member != member {
+    let identity = credentials.identity();
+    if identity.member != member {
         return Err(EnrolError::NotOurs("it is for another member than the reply says"));
     }
-    if holder.name != *name {
+    if identity.name != *name {
         return Err(EnrolError::NotOurs("it is for another name"));
     }
-    if holder.kind != kind {
+    if identity.kind != kind {
         return Err(EnrolError::NotOurs("it is for another kind of member"));
     }
     if !credentials.is_valid_at(now) {

@@ -65,7 +65,7 @@ impl MemberKey {
 
 impl fmt::Debug for MemberKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MemberKey({})", super::text::hex(&self.public[..4]))
+        write!(f, "MemberKey({})", super::encoding::hex(&self.public[..4]))
     }
 }
 

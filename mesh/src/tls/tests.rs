@@ -8,17 +8,17 @@ use volvox_protocol::id::CellId;
 use volvox_protocol::time::Timestamp;
 
 use super::authority::{Authority, VALIDITY};
-use super::certificate::{CaCertificate, Terms, issue, issue_ca};
+use super::certificate::{CaCertificate, CertificateContent, issue, issue_ca};
+use super::credentials::Credentials;
 use super::enrol::{EnrolReply, accept_join, answer, request_join};
-use super::folder::Credentials;
 use super::key::MemberKey;
-use super::register::{Clash, TokenOrder};
+use super::registry::{NameConflict, TokenOrder};
 use super::token::JoinToken;
 use crate::identity::{Kind, MemberId};
 
 mod authority;
+mod credentials;
 mod enrol;
-mod folder;
 mod handshake;
 
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
@@ -34,7 +34,7 @@ pub(super) fn order() -> TokenOrder {
     TokenOrder {
         kind: Kind::Cell,
         cell: None,
-        clash: Clash::Refuse,
+        clash: NameConflict::Refuse,
         uses: 1,
         lifetime: DAY,
         label: "rack 7".into(),
@@ -54,8 +54,8 @@ impl Ca {
         Ca { key, certificate }
     }
 
-    pub(super) fn terms(&self, key: &MemberKey, kind: Kind, text: &str) -> Terms {
-        Terms {
+    pub(super) fn terms(&self, key: &MemberKey, kind: Kind, text: &str) -> CertificateContent {
+        CertificateContent {
             member: MemberId([7; 16]),
             kind,
             name: name(text),

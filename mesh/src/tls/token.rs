@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::certificate::Fingerprint;
-use super::text::{self, Base32Error};
+use super::encoding::{self, Base32Error};
 
 const PREFIX: &str = "volvox-join-v1.";
 
@@ -40,7 +40,7 @@ pub struct TokenId(pub [u8; 8]);
 
 impl fmt::Display for TokenId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&text::hex(&self.0))
+        f.write_str(&encoding::hex(&self.0))
     }
 }
 
@@ -54,7 +54,7 @@ impl std::str::FromStr for TokenId {
     type Err = TokenError;
 
     fn from_str(text: &str) -> Result<Self, TokenError> {
-        text::from_hex(text).map(TokenId).ok_or(TokenError::Id)
+        encoding::from_hex(text).map(TokenId).ok_or(TokenError::Id)
     }
 }
 
@@ -192,7 +192,7 @@ impl JoinToken {
         let mut bytes = length.to_be_bytes().to_vec();
         bytes.extend_from_slice(&body);
         bytes.extend_from_slice(&checksum(&bytes));
-        format!("{PREFIX}{}", text::base32(&bytes))
+        format!("{PREFIX}{}", encoding::base32(&bytes))
     }
 
     /// Reads a line; space around it does not matter, nor do capitals.
@@ -216,7 +216,7 @@ impl JoinToken {
         if given > expected {
             return Err(TokenError::TooLong { given, expected });
         }
-        let bytes = text::from_base32(digits).map_err(|error| match error {
+        let bytes = encoding::from_base32(digits).map_err(|error| match error {
             Base32Error::Character(wrong) => TokenError::Character(wrong),
             Base32Error::Ragged => TokenError::Mistyped,
         })?;

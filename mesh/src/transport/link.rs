@@ -15,13 +15,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::pool::{Removed, Seat};
+use super::peer_quota::{AdmitResult, PeerQuota};
+use super::pool::{PooledConnection, Removed};
 use super::settings::STREAM_WINDOW;
-use super::share::{Share, Taken};
 use super::{
-    Code, DATAGRAM_LIMIT, Delivery, Happening, Inner, LinkInfo, MESSAGE_LIMIT, Peer, Reason,
-    asking, canonical, lock, words,
+    Code, DATAGRAM_LIMIT, Inner, LinkInfo, MESSAGE_LIMIT, Peer, Reason, TransportEvent, canonical,
+    lock, rpc, words,
 };
+use crate::member::Delivery;
 
 /// How many messages may wait to be sent by stream on one link, and how many bytes.
 const OUTBOX_MESSAGES: usize = 16;
@@ -47,12 +48,12 @@ pub(super) struct Link {
     /// Streams that are open. Locked while the window is set, so that the last one to set it is right.
     open: Mutex<u32>,
     /// What the member may send, on this connection and others.
-    pub(super) share: Arc<Share>,
+    pub(super) quota: Arc<PeerQuota>,
     used: AtomicU64,
     outbox: Mutex<Outbox>,
 }
 
-impl Seat for Arc<Link> {
+impl PooledConnection for Arc<Link> {
     fn id(&self) -> u64 {
         self.id
     }
@@ -75,7 +76,7 @@ impl Link {
         dialled: bool,
         version: u16,
     ) -> Arc<Self> {
-        let share = inner.share(peer.holder.member);
+        let quota = inner.quota(peer.identity.member);
         // A member may send more than a stranger.
         connection.set_receive_window(VarInt::from_u32(inner.settings.receive_window));
         let link = Self {
@@ -87,7 +88,7 @@ impl Link {
             serving: Semaphore::new(inner.settings.requests_per_link),
             streams: Arc::new(Semaphore::new(inner.settings.streams_per_link)),
             open: Mutex::new(0),
-            share,
+            quota,
             used: AtomicU64::new(0),
             outbox: Mutex::default(),
         };
@@ -116,7 +117,7 @@ impl Link {
 
     /// Whether newer connections of the member are there to send on.
     fn is_superseded(&self, inner: &Inner) -> bool {
-        inner.link(self.peer.holder.member).is_some_and(|latest| latest.id != self.id)
+        inner.link(self.peer.identity.member).is_some_and(|latest| latest.id != self.id)
     }
 
     pub(super) fn close(&self, code: Code, reason: &str) {
@@ -128,8 +129,8 @@ impl Link {
         LinkInfo {
             sent_packets: sent.datagrams,
             sent_bytes: sent.bytes,
-            member: self.peer.holder.member,
-            kind: self.peer.holder.kind,
+            member: self.peer.identity.member,
+            kind: self.peer.identity.kind,
             address: canonical(self.connection.remote_address()),
             dialled: self.dialled,
             version: self.version,
@@ -145,7 +146,7 @@ impl Link {
                 Ok(()) => return,
                 // The connection has just ended; `LinkDown` is on its way.
                 Err(quinn::SendDatagramError::ConnectionLost(_)) => {
-                    return inner.tally.count(Reason::NoLink, self.peer.holder.member);
+                    return inner.tally.count(Reason::NoLink, self.peer.identity.member);
                 }
                 // The path became narrower in this moment.
                 Err(_) => {}
@@ -158,7 +159,7 @@ impl Link {
         }
         let (replaced, idle) = lock(&self.outbox).push(bytes);
         for _ in 0..replaced {
-            inner.tally.count(Reason::SendReplaced, self.peer.holder.member);
+            inner.tally.count(Reason::SendReplaced, self.peer.identity.member);
         }
         if idle {
             tokio::spawn(drain(inner.clone(), self.clone()));
@@ -207,7 +208,7 @@ async fn drain(inner: Arc<Inner>, link: Arc<Link>) {
             Outgoing::new(stream).finish_with(&mut [message]).await
         });
         if !matches!(sent.await, Ok(Ok(()))) {
-            inner.tally.count(Reason::SendFailed, link.peer.holder.member);
+            inner.tally.count(Reason::SendFailed, link.peer.identity.member);
         }
     }
 }
@@ -261,12 +262,12 @@ pub(super) enum Refused {
 
 /// Bytes that came, with their share of what may be held. Whoever holds the last copy of them
 /// gives the share back.
-struct Held {
+struct CountedBytes {
     bytes: Vec<u8>,
     _shares: [Option<OwnedSemaphorePermit>; 2],
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for CountedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -289,7 +290,7 @@ pub(super) async fn take_in(
     take: Take,
 ) -> Result<Bytes, Refused> {
     let mut bytes = Vec::new();
-    let inbound = [&link.share.inbound, &inner.inbound];
+    let inbound = [&link.quota.inbound, &inner.inbound];
     let mut shares: [Option<OwnedSemaphorePermit>; 2] = [None, None];
     loop {
         let room = match take {
@@ -306,12 +307,12 @@ pub(super) async fn take_in(
             break;
         };
         let length = u32::try_from(chunk.bytes.len()).expect("a chunk has at most CHUNK bytes");
-        for (of, share) in inbound.into_iter().zip(&mut shares) {
+        for (of, quota) in inbound.into_iter().zip(&mut shares) {
             let more = of.clone().try_acquire_many_owned(length);
             let more = more.map_err(|_| Refused::OverBudget)?;
-            match share {
-                Some(share) => share.merge(more),
-                None => *share = Some(more),
+            match quota {
+                Some(quota) => quota.merge(more),
+                None => *quota = Some(more),
             }
         }
         bytes.extend_from_slice(&chunk.bytes);
@@ -319,16 +320,16 @@ pub(super) async fn take_in(
             return Err(Refused::TooLarge);
         }
     }
-    Ok(Bytes::from_owner(Held { bytes, _shares: shares }))
+    Ok(Bytes::from_owner(CountedBytes { bytes, _shares: shares }))
 }
 
 /// Takes the link out of the pool when its task ends, however it ends.
-struct Seated {
+struct PoolGuard {
     inner: Arc<Inner>,
     link: Arc<Link>,
 }
 
-impl Drop for Seated {
+impl Drop for PoolGuard {
     fn drop(&mut self) {
         let (inner, link) = (&self.inner, &self.link);
         if std::thread::panicking() {
@@ -340,13 +341,13 @@ impl Drop for Seated {
         };
         // Only if it is not closed yet: after a panic.
         link.close(Code::Done, "");
-        let member = link.peer.holder.member;
-        let mut board = inner.board();
-        if board.pool.remove(member, link.id) == Removed::Last {
-            board.tidings.down(member, reason);
+        let member = link.peer.identity.member;
+        let mut state = inner.state();
+        if state.pool.remove(member, link.id) == Removed::Last {
+            state.link_changes.down(member, reason);
         }
-        board.forget_shares(inner.now());
-        drop(board);
+        state.forget_shares(inner.now());
+        drop(state);
         inner.news.notify_one();
     }
 }
@@ -356,7 +357,7 @@ impl Drop for Seated {
 /// closed by the side that dialled it: keep-alives would keep it for ever, and if both sides chose,
 /// each could close the other's.
 pub(super) async fn run(inner: Arc<Inner>, link: Arc<Link>, mut told: oneshot::Receiver<()>) {
-    let seated = Seated { inner: inner.clone(), link: link.clone() };
+    let seated = PoolGuard { inner: inner.clone(), link: link.clone() };
     // Dropped before `seated`: no packet may come after `LinkDown`.
     let mut streams = JoinSet::new();
     let mut open = false;
@@ -387,7 +388,7 @@ pub(super) async fn run(inner: Arc<Inner>, link: Arc<Link>, mut told: oneshot::R
             streams_of_request = connection.accept_bi() => match streams_of_request {
                 Ok((reply, request)) => {
                     let reply = Outgoing::new(reply);
-                    streams.spawn(asking::serve(inner.clone(), link.clone(), reply, request));
+                    streams.spawn(rpc::serve(inner.clone(), link.clone(), reply, request));
                 }
                 Err(_) => break,
             },
@@ -410,22 +411,22 @@ async fn read_message(inner: Arc<Inner>, link: Arc<Link>, mut stream: RecvStream
         Ok(Err(Refused::OverBudget)) => Reason::OverBudget,
         Ok(Err(Refused::Short | Refused::Broken(_))) | Err(_) => Reason::IncomingBroken,
     };
-    inner.tally.count(reason, link.peer.holder.member);
+    inner.tally.count(reason, link.peer.identity.member);
 }
 
 fn deliver(inner: &Inner, link: &Link, bytes: Bytes) {
     link.touch(inner);
-    let from = link.peer.holder.member;
-    let bytes = match link.share.take(inner.now(), bytes) {
-        Taken::Placed(bytes) => bytes,
-        Taken::Excess => return inner.tally.count(Reason::OverShare, from),
-        Taken::TooMuch => {
+    let from = link.peer.identity.member;
+    let bytes = match link.quota.take(inner.now(), bytes) {
+        AdmitResult::QueuedPacket(bytes) => bytes,
+        AdmitResult::Excess => return inner.tally.count(Reason::OverShare, from),
+        AdmitResult::TooMuch => {
             inner.tally.count(Reason::Barred, format_args!("{from} sends too much"));
             return link.close(Code::Excess, "you send too much");
         }
     };
     let address = canonical(link.connection.remote_address());
-    match inner.happenings.try_send(Happening::Packet { from, address, bytes }) {
+    match inner.events.try_send(TransportEvent::Packet { from, address, bytes }) {
         Ok(()) => {}
         Err(mpsc::error::TrySendError::Full(_) | mpsc::error::TrySendError::Closed(_)) => {
             inner.tally.count(Reason::PacketDropped, from);

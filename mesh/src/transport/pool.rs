@@ -17,7 +17,7 @@ use crate::identity::{Kind, MemberId};
 const CONNECTIONS: usize = 2;
 
 /// What the pool asks of a connection.
-pub(super) trait Seat {
+pub(super) trait PooledConnection {
     /// Unique among all connections of the process.
     fn id(&self) -> u64;
     /// When it was last used: a number that only grows.
@@ -54,14 +54,14 @@ pub(super) enum Removed {
     Last,
 }
 
-impl<C: Seat> Pool<C> {
+impl<C: PooledConnection> Pool<C> {
     pub(super) fn new(most: usize) -> Self {
         Self { most, links: BTreeMap::new() }
     }
 
     /// Takes a connection in, as the one to send on. `None`: the pool is full.
     pub(super) fn admit(&mut self, connection: C) -> Option<Admitted<C>> {
-        let member = connection.peer().holder.member;
+        let member = connection.peer().identity.member;
         if let Some(link) = self.links.get_mut(&member) {
             link.push(connection);
             let surplus = (link.len() > CONNECTIONS).then(|| link.remove(0));
@@ -70,7 +70,7 @@ impl<C: Seat> Pool<C> {
         let mut displaced = None;
         if self.links.len() >= self.most {
             let precious =
-                connection.dialled() || connection.peer().holder.kind == Kind::Coordinator;
+                connection.dialled() || connection.peer().identity.kind == Kind::Coordinator;
             let oldest = self.least_recent().filter(|_| precious)?;
             displaced = self.links.remove_entry(&oldest);
         }
@@ -80,9 +80,9 @@ impl<C: Seat> Pool<C> {
 
     /// The cell whose link was used least recently.
     fn least_recent(&self) -> Option<MemberId> {
-        let used = |link: &[C]| link.iter().map(Seat::last_used).max();
+        let used = |link: &[C]| link.iter().map(PooledConnection::last_used).max();
         let cells = self.links.iter().filter(|(_, link)| {
-            link.iter().all(|connection| connection.peer().holder.kind == Kind::Cell)
+            link.iter().all(|connection| connection.peer().identity.kind == Kind::Cell)
         });
         cells.min_by_key(|(_, link)| used(link)).map(|(member, _)| *member)
     }
@@ -128,7 +128,7 @@ mod tests {
     use volvox_protocol::time::Timestamp;
 
     use super::*;
-    use crate::identity::Holder;
+    use crate::identity::MemberIdentity;
 
     #[derive(Debug, Clone, PartialEq, Eq)]
     struct Fake {
@@ -138,7 +138,7 @@ mod tests {
         peer: Peer,
     }
 
-    impl Seat for Fake {
+    impl PooledConnection for Fake {
         fn id(&self) -> u64 {
             self.id
         }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     fn fake(id: u64, n: u8, kind: Kind) -> Fake {
-        let holder = Holder {
+        let identity = MemberIdentity {
             member: member(n),
             kind,
             name: CellId::new("x").unwrap(),
@@ -166,7 +166,7 @@ mod tests {
             not_before: Timestamp::from_secs(0),
             not_after: Timestamp::from_secs(0),
         };
-        let peer = Peer { holder, certificate: Vec::new() };
+        let peer = Peer { identity, certificate: Vec::new() };
         Fake { id, used: id, dialled: false, peer }
     }
 

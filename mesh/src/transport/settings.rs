@@ -7,7 +7,7 @@ use std::time::Duration;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{IdleTimeout, TransportConfig, VarInt};
 
-use super::{TransportError, enrol};
+use super::{TransportError, enrolment};
 use crate::identity::MemberId;
 use crate::transport::Tls;
 
@@ -91,7 +91,7 @@ pub struct Settings {
     /// What a member may send on one link before we read.
     pub receive_window: u32,
     /// Answers those who want to become members. Without it they are refused.
-    pub enrolment: Option<enrol::Enrolment>,
+    pub enrolment: Option<enrolment::Enrolment>,
 }
 
 impl Settings {
@@ -186,7 +186,7 @@ impl Settings {
     /// How we answer handshakes.
     pub(super) fn server(&self, tls: &Tls) -> Result<quinn::ServerConfig, TransportError> {
         let mut crypto = (*tls.server).clone();
-        crypto.alpn_protocols = self.protocols().chain([enrol::PROTOCOL.to_vec()]).collect();
+        crypto.alpn_protocols = self.protocols().chain([enrolment::PROTOCOL.to_vec()]).collect();
         // A request that is sent before the handshake is over can be replayed by others.
         crypto.max_early_data_size = 0;
         let crypto = QuicServerConfig::try_from(Arc::new(crypto)).map_err(TransportError::tls)?;

@@ -18,13 +18,13 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use volvox_protocol::stream::{Frame, FrameError};
 
-use super::asking::{self, Then};
 use super::link::{BROKEN_OFF, Link, Outgoing};
+use super::rpc::{self, Then};
 use super::{Inner, Reason, Transport, words};
 use crate::codec;
 use crate::identity::MemberId;
 use crate::request::frame::{self, RequestHead};
-use crate::request::{AskError, Dialogue, Refusal};
+use crate::request::{AskError, Refusal, StreamingRequest};
 
 /// How long the other end may say nothing at all, and how long it may take nothing.
 pub const IDLE: Duration = Duration::from_secs(60);
@@ -51,24 +51,24 @@ pub enum StreamError {
 }
 
 /// A place among the streams of a link and of all, and the room for what is unread of it.
-struct Lease {
+struct StreamPermit {
     inner: Arc<Inner>,
     link: Arc<Link>,
     _permits: [OwnedSemaphorePermit; 2],
 }
 
-impl Lease {
+impl StreamPermit {
     /// Takes a place; none: there are as many as there may be.
-    fn take(inner: &Arc<Inner>, link: &Arc<Link>) -> Option<Arc<Lease>> {
+    fn take(inner: &Arc<Inner>, link: &Arc<Link>) -> Option<Arc<StreamPermit>> {
         let of_link = link.streams.clone().try_acquire_owned().ok()?;
         let of_all = inner.streams.clone().try_acquire_owned().ok()?;
         let permits = [of_link, of_all];
         link.widen(inner, 1);
-        Some(Arc::new(Lease { inner: inner.clone(), link: link.clone(), _permits: permits }))
+        Some(Arc::new(StreamPermit { inner: inner.clone(), link: link.clone(), _permits: permits }))
     }
 }
 
-impl Drop for Lease {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.link.widen(&self.inner, -1);
     }
@@ -80,7 +80,7 @@ pub struct FrameReader {
     buffer: BytesMut,
     idle: Duration,
     done: bool,
-    _lease: Arc<Lease>,
+    _lease: Arc<StreamPermit>,
 }
 
 impl FrameReader {
@@ -127,7 +127,7 @@ pub struct FrameWriter {
     stream: Outgoing,
     /// What is left to be sent of a frame.
     pending: Bytes,
-    _lease: Arc<Lease>,
+    _lease: Arc<StreamPermit>,
 }
 
 impl FrameWriter {
@@ -179,7 +179,7 @@ fn broken(error: &WriteError) -> StreamError {
 impl Transport {
     /// Opens a stream: asks as [`Transport::ask`] does, for at most `deadline`, and then has both ends
     /// of what follows.
-    pub fn converse<R: Dialogue>(
+    pub fn converse<R: StreamingRequest>(
         &self,
         to: MemberId,
         request: &R,
@@ -190,8 +190,9 @@ impl Transport {
         let body = codec::encode(request);
         async move {
             let link = inner.link(to).ok_or(AskError::NoLink)?;
-            let lease = Lease::take(&inner, &link).ok_or(AskError::Refused(Refusal::Busy))?;
-            let begun = asking::exchange(&inner, &link, R::METHOD, body, deadline, Then::GoOn);
+            let lease =
+                StreamPermit::take(&inner, &link).ok_or(AskError::Refused(Refusal::Busy))?;
+            let begun = rpc::exchange(&inner, &link, R::METHOD, body, deadline, Then::GoOn);
             let begun = timeout(deadline, begun).await.map_err(|_| AskError::Deadline)??;
             let (reply, stream, incoming) = begun;
             let reply = codec::decode(&reply, inner.settings.reply_limit)
@@ -202,7 +203,11 @@ impl Transport {
     }
 }
 
-fn ends(incoming: RecvStream, stream: Outgoing, lease: Arc<Lease>) -> (FrameReader, FrameWriter) {
+fn ends(
+    incoming: RecvStream,
+    stream: Outgoing,
+    lease: Arc<StreamPermit>,
+) -> (FrameReader, FrameWriter) {
     let reader = FrameReader {
         stream: incoming,
         buffer: BytesMut::new(),
@@ -223,8 +228,8 @@ pub(super) async fn serve(
 ) {
     let stopped = reply.stream.stopped();
     let serving = async {
-        let Some(lease) = Lease::take(&inner, &link) else {
-            inner.tally.count(Reason::RequestBusy, link.peer.holder.member);
+        let Some(lease) = StreamPermit::take(&inner, &link) else {
+            inner.tally.count(Reason::RequestBusy, link.peer.identity.member);
             return refuse(&mut reply, Refusal::Busy).await;
         };
         let opening = timeout(head.deadline, open(&inner, &link, &mut request, head)).await;
@@ -254,16 +259,16 @@ async fn open(
     request: &mut RecvStream,
     head: RequestHead,
 ) -> Option<Result<(Vec<u8>, crate::request::Talk), Refusal>> {
-    let body = match asking::body(inner, link, request, head).await? {
+    let body = match rpc::body(inner, link, request, head).await? {
         Ok(body) => body,
         Err(refusal) => return Some(Err(refusal)),
     };
-    let from = link.peer.holder.clone();
+    let from = link.peer.identity.clone();
     Some(inner.service.converse(from, head.method, body).await)
 }
 
 async fn refuse(reply: &mut Outgoing, refusal: Refusal) {
     let bytes = Bytes::from(frame::reply(Err(refusal)));
     // Who does not take it does without.
-    let _ = timeout(asking::REPLY_DEADLINE, reply.finish_with(&mut [bytes])).await;
+    let _ = timeout(rpc::REPLY_DEADLINE, reply.finish_with(&mut [bytes])).await;
 }

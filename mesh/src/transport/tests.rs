@@ -24,7 +24,7 @@ use volvox_protocol::id::CellId;
 use volvox_protocol::time::Timestamp;
 
 use super::*;
-use crate::identity::{Holder, Kind};
+use crate::identity::{Kind, MemberIdentity};
 use crate::request::Router;
 
 /// Long enough for a starved machine, short enough to end.
@@ -108,7 +108,7 @@ fn identify(shown: Option<&[CertificateDer<'static>]>) -> Result<Peer, Certifica
     let name = name.ok_or_else(malformed)?;
     let (kind, n) = name.split_once('-').ok_or_else(malformed)?;
     let kind = if kind == "cell" { Kind::Cell } else { Kind::Coordinator };
-    let holder = Holder {
+    let identity = MemberIdentity {
         member: member(n.parse().map_err(|_| malformed())?),
         kind,
         name: CellId::new(name).map_err(|_| malformed())?,
@@ -116,7 +116,7 @@ fn identify(shown: Option<&[CertificateDer<'static>]>) -> Result<Peer, Certifica
         not_before: Timestamp::from_secs(0),
         not_after: Timestamp::from_secs(0),
     };
-    Ok(Peer { holder, certificate: leaf.to_vec() })
+    Ok(Peer { identity, certificate: leaf.to_vec() })
 }
 
 fn loopback() -> SocketAddr {
@@ -126,7 +126,7 @@ fn loopback() -> SocketAddr {
 /// A member under test.
 struct Side {
     transport: Transport,
-    happenings: mpsc::Receiver<Happening>,
+    events: mpsc::Receiver<TransportEvent>,
     id: MemberId,
 }
 
@@ -165,10 +165,10 @@ impl Build {
     }
 
     fn open(self) -> Side {
-        let (sender, happenings) = mpsc::channel(self.capacity);
+        let (sender, events) = mpsc::channel(self.capacity);
         let service = Arc::new(self.service);
         let transport = Transport::open(self.settings, self.tls, sender, service).unwrap();
-        Side { transport, happenings, id: self.id }
+        Side { transport, events, id: self.id }
     }
 }
 
@@ -197,34 +197,36 @@ impl Side {
         self.transport.address()
     }
 
-    async fn next(&mut self) -> Happening {
-        patiently("a happening", self.happenings.recv()).await.unwrap()
+    async fn next(&mut self) -> TransportEvent {
+        patiently("a happening", self.events.recv()).await.unwrap()
     }
 
     async fn link_up(&mut self) -> (MemberId, SocketAddr, bool) {
         match self.next().await {
-            Happening::LinkUp { peer, address, dialled } => (peer.holder.member, address, dialled),
+            TransportEvent::LinkUp { peer, address, dialled } => {
+                (peer.identity.member, address, dialled)
+            }
             other => panic!("not a LinkUp: {other:?}"),
         }
     }
 
     async fn link_down(&mut self) -> (MemberId, String) {
         match self.next().await {
-            Happening::LinkDown { member, reason } => (member, reason),
+            TransportEvent::LinkDown { member, reason } => (member, reason),
             other => panic!("not a LinkDown: {other:?}"),
         }
     }
 
     async fn dial_failed(&mut self) -> (SocketAddr, String) {
         match self.next().await {
-            Happening::DialFailed { address, reason, .. } => (address, reason),
+            TransportEvent::DialFailed { address, reason, .. } => (address, reason),
             other => panic!("not a DialFailed: {other:?}"),
         }
     }
 
     async fn packet(&mut self) -> (MemberId, Bytes) {
         match self.next().await {
-            Happening::Packet { from, bytes, .. } => (from, bytes),
+            TransportEvent::Packet { from, bytes, .. } => (from, bytes),
             other => panic!("not a Packet: {other:?}"),
         }
     }

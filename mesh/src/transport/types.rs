@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rustls::pki_types::CertificateDer;
 
 use super::DIALS;
-use crate::identity::{CertificateError, Holder, Kind, MemberId};
+use crate::identity::{CertificateError, Kind, MemberId, MemberIdentity};
 
 /// Reads and checks the certificates that a peer showed; `None` if it showed none.
 pub type Identify =
@@ -29,15 +29,15 @@ pub struct Tls {
 /// The other side of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Whom its certificate names.
-    pub holder: Holder,
+    /// MemberSelector its certificate names.
+    pub identity: MemberIdentity,
     /// The certificate (X.509, DER).
     pub certificate: Vec<u8>,
 }
 
 /// What the owner of a transport hears. Only packets may be lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Happening {
+pub enum TransportEvent {
     /// There is a link, or a newer connection of one: the member restarted, its address changed, or
     /// a dial of ours succeeded too. No packet of a member comes before its first `LinkUp`.
     LinkUp {
@@ -73,15 +73,6 @@ pub enum Happening {
         /// The packet.
         bytes: Bytes,
     },
-}
-
-/// How a packet goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery {
-    /// As a datagram, which may be lost; as a stream if it is too long for one.
-    Datagram,
-    /// As a stream: it arrives unless the link ends or is too slow for what is sent on it.
-    Stream,
 }
 
 /// Why there is no transport, or it could not be changed. It is as it was before.

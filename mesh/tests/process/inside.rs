@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc};
-use volvox_mesh::driver::{Config, Mesh, MeshEvent, enrolment, join};
+use volvox_mesh::driver::{Config, MemberEvent, Mesh, enrolment, join};
 use volvox_mesh::identity::Kind;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::simulation::{sample_info, sample_load};
 use volvox_mesh::tls::config::system_clock;
-use volvox_mesh::tls::folder::MemberFolder;
+use volvox_mesh::tls::credentials::MemberFolder;
 use volvox_mesh::tls::token::JoinToken;
 use volvox_protocol::id::CellId;
 
@@ -97,18 +97,18 @@ async fn live(orders: Orders, mut inbox: mpsc::Receiver<String>) -> Result<(), F
     }
 }
 
-fn tell(event: Result<MeshEvent, broadcast::error::RecvError>) {
+fn tell(event: Result<MemberEvent, broadcast::error::RecvError>) {
     match event {
-        Ok(MeshEvent::Present { holder, address, .. }) => {
-            say(&json!({"event": "present", "name": holder.name.as_str(), "address": address}));
+        Ok(MemberEvent::Present { identity, address, .. }) => {
+            say(&json!({"event": "present", "name": identity.name.as_str(), "address": address}));
         }
-        Ok(MeshEvent::Missing { holder, left }) => {
-            say(&json!({"event": "missing", "name": holder.name.as_str(), "left": left}));
+        Ok(MemberEvent::Missing { identity, left }) => {
+            say(&json!({"event": "missing", "name": identity.name.as_str(), "left": left}));
         }
-        Ok(MeshEvent::Moved(address)) => say(&json!({"event": "moved", "address": address})),
-        Ok(MeshEvent::Expelled) => say(&json!({"event": "expelled"})),
-        Ok(MeshEvent::Info(_) | MeshEvent::Load(_) | MeshEvent::Revoked(_)) => {}
-        Ok(MeshEvent::TooManyRevoked { .. }) => {}
+        Ok(MemberEvent::Moved(address)) => say(&json!({"event": "moved", "address": address})),
+        Ok(MemberEvent::Expelled) => say(&json!({"event": "expelled"})),
+        Ok(MemberEvent::Info(_) | MemberEvent::Load(_) | MemberEvent::Revoked(_)) => {}
+        Ok(MemberEvent::TooManyRevoked { .. }) => {}
         Err(error) => panic!("events were missed: {error}"),
     }
 }
@@ -122,8 +122,8 @@ async fn obey(mesh: &Mesh, folder: &std::path::Path, order: &Value) -> Result<Va
     }
     if let Some(name) = order["ask"].as_str() {
         let members = mesh.members().await?;
-        let whom = members.iter().find(|member| member.holder.name.as_str() == name);
-        let whom = whom.ok_or_else(|| format!("{name} is not known"))?.holder.member;
+        let whom = members.iter().find(|member| member.identity.name.as_str() == name);
+        let whom = whom.ok_or_else(|| format!("{name} is not known"))?.identity.member;
         return Ok(json!(mesh.ask(whom, &Double(21), ASK).await?));
     }
     if order == "fill" {
@@ -140,15 +140,16 @@ async fn obey(mesh: &Mesh, folder: &std::path::Path, order: &Value) -> Result<Va
 
 async fn state(mesh: &Mesh) -> Result<Value, Failure> {
     let members = mesh.members().await?;
-    let name = |id| members.iter().find(|m| m.holder.member == id).map(|m| m.holder.name.as_str());
+    let name =
+        |id| members.iter().find(|m| m.identity.member == id).map(|m| m.identity.name.as_str());
     let status = mesh.status().await?;
     let refused = status.refused;
     let members: Vec<Value> = members
         .iter()
         .map(|member| {
             json!({
-                "name": member.holder.name.as_str(),
-                "standing": format!("{:?}", member.standing),
+                "name": member.identity.name.as_str(),
+                "standing": format!("{:?}", member.state),
                 "address": member.address,
                 "load": member.load.as_ref().map(|load| load.free.memory_mb),
             })
@@ -175,7 +176,7 @@ async fn state(mesh: &Mesh) -> Result<Value, Failure> {
             "certificates": refused.certificates,
             "misreported": refused.misreported,
             "strangers": refused.strangers,
-            "accusations": refused.accusations,
+            "accusations": refused.suspicions,
             "excessive": refused.excessive,
             "unasked": refused.unasked,
         },

@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use volvox_mesh::identity::Kind;
 use volvox_mesh::tls::authority::{Authority, AuthorityError, VALIDITY};
 use volvox_mesh::tls::config::system_clock;
-use volvox_mesh::tls::folder::{Credentials, MemberFolder};
-use volvox_mesh::tls::register::{Clash, TokenOrder};
+use volvox_mesh::tls::credentials::{Credentials, MemberFolder};
+use volvox_mesh::tls::registry::{NameConflict, TokenOrder};
 use volvox_protocol::id::CellId;
 use volvox_protocol::time::Timestamp;
 
@@ -63,7 +63,7 @@ impl Cluster {
         let order = TokenOrder {
             kind: Kind::Cell,
             cell: None,
-            clash: Clash::Refuse,
+            clash: NameConflict::Refuse,
             uses: 32,
             lifetime: Duration::from_secs(3_600),
             label: "test".to_owned(),
@@ -110,7 +110,7 @@ fn appoint(authority: &mut Authority, now: Timestamp, kind: Kind, folder: &Path)
     let name = CellId::new(folder.file_name().unwrap().to_str().unwrap()).unwrap();
     let folder = MemberFolder::open(folder).unwrap();
     let key = folder.joining_key().unwrap();
-    let issued = authority.appoint(now, kind, name, key.public(), Clash::Refuse).unwrap();
+    let issued = authority.appoint(now, kind, name, key.public(), NameConflict::Refuse).unwrap();
     let credentials = Credentials::new(key, issued.certificate, authority.ca().clone()).unwrap();
     folder.store(&credentials).unwrap();
     credentials
@@ -194,7 +194,7 @@ impl Member {
         self.heard.lock().unwrap().events.clone()
     }
 
-    /// Whom it found missing, in order, by name.
+    /// MemberSelector it found missing, in order, by name.
     pub fn found_missing(&self) -> Vec<String> {
         let events = self.events();
         let missing = events.iter().filter(|event| event["event"] == "missing");

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use volvox_mesh::driver::{Config, MemberView, Mesh, enrolment, join};
 use volvox_mesh::identity::{Kind, MemberId};
-use volvox_mesh::logic::Standing;
+use volvox_mesh::member::MemberState;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::request::{Request, Router, Service};
 use volvox_mesh::tls::authority::{Authority, VALIDITY};
 use volvox_mesh::tls::config::system_clock;
-use volvox_mesh::tls::folder::{Credentials, MemberFolder};
-use volvox_mesh::tls::register::{Clash, TokenOrder};
+use volvox_mesh::tls::credentials::{Credentials, MemberFolder};
+use volvox_mesh::tls::registry::{NameConflict, TokenOrder};
 use volvox_mesh::tls::token::JoinToken;
 use volvox_protocol::id::CellId;
 
@@ -55,7 +55,8 @@ impl Cluster {
         let mut authority = self.authority.lock().unwrap();
         let name = CellId::new(name).unwrap();
         let now = system_clock()();
-        let issued = authority.appoint(now, Kind::Coordinator, name, key.public(), Clash::Refuse);
+        let issued =
+            authority.appoint(now, Kind::Coordinator, name, key.public(), NameConflict::Refuse);
         let issued = issued.unwrap();
         let ca = authority.ca().clone();
         folder.store(&Credentials::new(key, issued.certificate, ca).unwrap()).unwrap();
@@ -66,7 +67,7 @@ impl Cluster {
         let order = TokenOrder {
             kind: Kind::Cell,
             cell: None,
-            clash: Clash::Refuse,
+            clash: NameConflict::Refuse,
             uses,
             lifetime: Duration::from_secs(3_600),
             label: "test".to_owned(),
@@ -172,8 +173,8 @@ impl Running {
 
     /// The names of those that are present here, in order.
     pub fn present(&self) -> Vec<String> {
-        let all = self.members().into_iter().filter(|m| m.standing == Standing::Present);
-        let mut names: Vec<_> = all.map(|m| m.holder.name.as_str().to_owned()).collect();
+        let all = self.members().into_iter().filter(|m| m.state == MemberState::Present);
+        let mut names: Vec<_> = all.map(|m| m.identity.name.as_str().to_owned()).collect();
         names.sort();
         names
     }

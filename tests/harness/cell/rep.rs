@@ -9,7 +9,7 @@ use volvox_agent::executor::work::Owner;
 use volvox_agent::rep::assignments::Write;
 use volvox_agent::rep::logic::{Effect, Input, Unanswered};
 use volvox_agent::rep::paging::Paging;
-use volvox_mesh::logic::Input as MeshInput;
+use volvox_mesh::member::MemberInput;
 use volvox_mesh::request::AskError;
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::exchange::{CellOrders, size};
@@ -180,7 +180,7 @@ impl World {
             }
             Effect::PublishLoad(load) => {
                 let place = self.cells[nth].place;
-                self.mesh.tell(place, MeshInput::PublishLoad(load));
+                self.mesh.tell(place, MemberInput::PublishLoad(load));
             }
             Effect::Inconceivable(guid, what) => {
                 self.count("inconceivable");
@@ -197,7 +197,7 @@ impl World {
                 self.tell(|| format!("{id}: evacuated, the agent ends"));
                 // Its process ends: systemd starts it again.
                 let place = self.cells[nth].place;
-                self.mesh.tell(place, MeshInput::Leave);
+                self.mesh.tell(place, MemberInput::Leave);
                 self.kill_agent(nth);
                 let (at, life) = (self.now() + Duration::from_secs(2), self.cells[nth].life);
                 self.plan(at, For::Cell(nth, life), Event::AgentStarts);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc, oneshot};
-use volvox_mesh::driver::{Mesh, MeshEvent};
+use volvox_mesh::driver::{MemberEvent, Mesh};
 use volvox_mesh::identity::{Kind, MemberId};
 use volvox_mesh::request::methods::open;
 use volvox_mesh::request::{AskError, Refusal, Router};
@@ -228,7 +228,7 @@ impl Rep {
     pub(super) async fn run(
         mut self,
         mut deeds: mpsc::Receiver<Deed>,
-        mut events: broadcast::Receiver<MeshEvent>,
+        mut events: broadcast::Receiver<MemberEvent>,
     ) {
         let _ended = self.mesh.publish_info(self.info()).await;
         self.find_coordinator().await;
@@ -271,11 +271,11 @@ impl Rep {
     async fn find_coordinator(&mut self) {
         let Ok(members) = self.mesh.members().await else { return };
         let coordinator = members.iter().find(|member| {
-            member.holder.kind == Kind::Coordinator
-                && member.standing == volvox_mesh::logic::Standing::Present
+            member.identity.kind == Kind::Coordinator
+                && member.state == volvox_mesh::member::MemberState::Present
         });
         if let Some(member) = coordinator {
-            self.meet(member.holder.member);
+            self.meet(member.identity.member);
         }
     }
 
@@ -285,12 +285,12 @@ impl Rep {
         self.want_sync();
     }
 
-    fn hears(&mut self, event: MeshEvent) {
+    fn hears(&mut self, event: MemberEvent) {
         match event {
-            MeshEvent::Present { holder, .. } if holder.kind == Kind::Coordinator => {
-                self.meet(holder.member);
+            MemberEvent::Present { identity, .. } if identity.kind == Kind::Coordinator => {
+                self.meet(identity.member);
             }
-            MeshEvent::Missing { holder, .. } if self.coordinator == Some(holder.member) => {
+            MemberEvent::Missing { identity, .. } if self.coordinator == Some(identity.member) => {
                 self.coordinator = None;
             }
             _ => {}

@@ -200,7 +200,7 @@ fn false_alarms(
 ) -> FalseAlarms {
     let alarms = || fleet.alarms[from..].iter().filter(|alarm| alarm.is_false);
     let is_healthy = |place: usize| place == 0 || place > starved;
-    let accusations = fleet.accusations.iter().filter(|(_, of, _)| is_healthy(*of));
+    let accusations = fleet.suspicions.iter().filter(|(_, of, _)| is_healthy(*of));
     FalseAlarms {
         all: alarms().count(),
         coordinators: alarms().filter(|alarm| alarm.by == 0).count(),
@@ -248,7 +248,7 @@ pub(super) fn starved_time(
 ) -> FalseAlarms {
     let (from, start) = (fleet.alarms.len(), fleet.now());
     fleet.record_news = true;
-    fleet.accusations.clear();
+    fleet.suspicions.clear();
     let starved = members / 10;
     let mut random = SplitMix(u64::try_from(starved).unwrap_or(1));
     let (Hardship::Pauses(least, most) | Hardship::Backlog(least, most)) = hardship;

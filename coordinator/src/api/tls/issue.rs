@@ -24,7 +24,7 @@ const ROLE: &str = "volvox role ";
 const SKEW: Duration = Duration::from_secs(300);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Whom a certificate of ours was given to, and what for.
+/// MemberSelector a certificate of ours was given to, and what for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issued {
     /// Its name; of the role cell, the cell's.

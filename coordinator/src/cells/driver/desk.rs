@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
-use volvox_mesh::identity::Holder;
+use volvox_mesh::identity::MemberIdentity;
 use volvox_mesh::request::{Refusal, Router};
 use volvox_protocol::exchange::{
     CellReport, CellReportReply, FetchDefinitions, FetchedDefinitions, SyncCell, SyncedCell,
@@ -94,7 +94,7 @@ impl Desk {
 
     fn admit<'a>(
         &'a self,
-        from: &Holder,
+        from: &MemberIdentity,
         requests: &[CellRequest],
     ) -> Result<Serving<'a>, Refusal> {
         let admitted = self.visitors().desk.admit(from, requests);
@@ -108,7 +108,7 @@ impl Desk {
         })
     }
 
-    fn tell_of_impostor(&self, from: &Holder, stranger: Option<&CellId>) {
+    fn tell_of_impostor(&self, from: &MemberIdentity, stranger: Option<&CellId>) {
         self.tally.refused_impostors.add(1);
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
@@ -124,7 +124,11 @@ impl Desk {
         }
     }
 
-    async fn report(&self, from: &Holder, report: CellReport) -> Result<CellReportReply, Refusal> {
+    async fn report(
+        &self,
+        from: &MemberIdentity,
+        report: CellReport,
+    ) -> Result<CellReportReply, Refusal> {
         let serving = self.admit(from, &report.requests)?;
         self.tally.reports.add(1);
         let kinds: Vec<usize> = report.requests.iter().map(tally::kind).collect();
@@ -163,13 +167,17 @@ impl Desk {
         visitors.desk.turn(visit)
     }
 
-    fn fetch(&self, from: &Holder, asked: FetchDefinitions) -> Result<FetchedDefinitions, Refusal> {
+    fn fetch(
+        &self,
+        from: &MemberIdentity,
+        asked: FetchDefinitions,
+    ) -> Result<FetchedDefinitions, Refusal> {
         let _serving = self.admit(from, &[])?;
         self.tally.fetches.add(1);
         Ok(records::fetch(&self.bbs.view().snapshot(), &from.name, asked))
     }
 
-    fn sync(&self, from: &Holder, asked: &SyncCell) -> Result<SyncedCell, Refusal> {
+    fn sync(&self, from: &MemberIdentity, asked: &SyncCell) -> Result<SyncedCell, Refusal> {
         let _serving = self.admit(from, &[])?;
         self.tally.sync_pages.add(1);
         let records = self.bbs.view().snapshot();

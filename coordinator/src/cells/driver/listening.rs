@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tracing::{error, info, warn};
-use volvox_mesh::driver::{Mesh, MeshEvent};
+use volvox_mesh::driver::{MemberEvent, Mesh};
 use volvox_mesh::identity::Kind;
-use volvox_mesh::logic::Standing;
+use volvox_mesh::member::MemberState;
 use volvox_protocol::id::CellId;
 
 use super::desk::Desk;
@@ -65,7 +65,7 @@ impl Loop {
 
     pub(super) async fn run(
         mut self,
-        mut events: broadcast::Receiver<MeshEvent>,
+        mut events: broadcast::Receiver<MemberEvent>,
         mut inbox: Inbox,
         mut answers: mpsc::Receiver<Input>,
         mut controls: mpsc::Receiver<Control>,
@@ -117,26 +117,26 @@ impl Loop {
         wake.map_or(LONG, |at| at.since(self.time.now()).max(Duration::from_millis(1)).min(LONG))
     }
 
-    fn happened(&mut self, event: MeshEvent) {
+    fn happened(&mut self, event: MemberEvent) {
         let now = self.time.now();
         match event {
-            MeshEvent::Present { holder, generation, address } => {
-                if holder.kind == Kind::Cell {
-                    self.floor.came(now, &holder, Some(generation), address);
+            MemberEvent::Present { identity, generation, address } => {
+                if identity.kind == Kind::Cell {
+                    self.floor.came(now, &identity, Some(generation), address);
                 }
             }
-            MeshEvent::Missing { holder, left } => {
-                if holder.kind == Kind::Cell {
-                    self.floor.went(now, &holder, left);
+            MemberEvent::Missing { identity, left } => {
+                if identity.kind == Kind::Cell {
+                    self.floor.went(now, &identity, left);
                 }
             }
-            MeshEvent::Info(info) => self.floor.heard_info(info),
-            MeshEvent::Load(load) => self.floor.heard_load((*load).clone()),
-            MeshEvent::Expelled => error!("this coordinator was revoked: no cell hears it"),
-            MeshEvent::TooManyRevoked { left_out, limit } => {
+            MemberEvent::Info(info) => self.floor.heard_info(info),
+            MemberEvent::Load(load) => self.floor.heard_load((*load).clone()),
+            MemberEvent::Expelled => error!("this coordinator was revoked: no cell hears it"),
+            MemberEvent::TooManyRevoked { left_out, limit } => {
                 error!(left_out, limit, "more machines are expelled than the mesh can name");
             }
-            MeshEvent::Revoked(_) | MeshEvent::Moved(_) => {}
+            MemberEvent::Revoked(_) | MemberEvent::Moved(_) => {}
         }
     }
 
@@ -239,10 +239,10 @@ impl Loop {
     /// Asks the mesh for everybody.
     async fn list_again(&mut self) {
         let Ok(members) = self.mesh.members().await else { return };
-        let cells = members.into_iter().filter(|member| member.holder.kind == Kind::Cell);
+        let cells = members.into_iter().filter(|member| member.identity.kind == Kind::Cell);
         let listed = cells.map(|member| Listed {
-            is_there: member.standing == Standing::Present,
-            holder: member.holder,
+            is_there: member.state == MemberState::Present,
+            identity: member.identity,
             address: member.address,
             info: member.info.map(Arc::new),
             load: member.load,
@@ -254,7 +254,7 @@ impl Loop {
     /// Forgets cells that the mesh has forgotten.
     async fn tidy(&mut self) {
         let Ok(members) = self.mesh.members().await else { return };
-        self.floor.forget_others(&members.iter().map(|member| &member.holder.name).collect());
+        self.floor.forget_others(&members.iter().map(|member| &member.identity.name).collect());
     }
 
     /// Sends what waits, and leaves.

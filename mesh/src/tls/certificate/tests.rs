@@ -6,7 +6,7 @@ use rcgen::CustomExtension;
 use super::*;
 use crate::tls::tests::{Ca, NOW};
 
-fn error(what: Result<Holder, CertificateError>) -> String {
+fn error(what: Result<MemberIdentity, CertificateError>) -> String {
     what.unwrap_err().to_string()
 }
 
@@ -20,9 +20,13 @@ fn a_certificate_is_small_and_says_who() {
         let der = issue(&ca.key, &terms);
         println!("certificate of {name}: {} bytes", der.len());
         assert!(der.len() < 400, "{}", der.len());
-        let holder = ca.certificate.read_at(NOW, &der).unwrap();
-        let Terms { member, kind, name, public_key, not_before, not_after, .. } = terms.clone();
-        assert_eq!(holder, Holder { member, kind, name, public_key, not_before, not_after });
+        let identity = ca.certificate.read_at(NOW, &der).unwrap();
+        let CertificateContent { member, kind, name, public_key, not_before, not_after, .. } =
+            terms.clone();
+        assert_eq!(
+            identity,
+            MemberIdentity { member, kind, name, public_key, not_before, not_after }
+        );
         assert_eq!(issue(&ca.key, &terms), der, "the same terms, the same bytes");
     }
     let longest = "x".repeat(255);
@@ -84,7 +88,10 @@ fn an_authority_is_no_member_and_a_member_no_authority() {
 }
 
 /// A certificate that the authority signed, but of another shape.
-fn shaped(ca: &Ca, shape: impl FnOnce(&mut CertificateParams)) -> Result<Holder, CertificateError> {
+fn shaped(
+    ca: &Ca,
+    shape: impl FnOnce(&mut CertificateParams),
+) -> Result<MemberIdentity, CertificateError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     let uri = format!("volvox://{}/cell/a", MemberId([7; 16]));

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::tls::authority::AuthorityError;
-use crate::tls::register::{Refusal, Whom};
+use crate::tls::registry::{MemberSelector, Refusal};
 
 fn open_again(cluster: &Cluster) -> Result<Authority, AuthorityError> {
     Authority::open(NOW, &cluster.folder.path().join("ca"), VALIDITY)
@@ -51,8 +51,8 @@ fn a_use_of_a_token_is_not_regained_by_a_crash() {
 fn expelled_stays_expelled() {
     let mut cluster = Cluster::new();
     let cell = cluster.cell(NOW, "a");
-    let member = cell.holder().member;
-    cluster.authority.revoke(NOW, &Whom::Name(Kind::Cell, name("a"))).unwrap();
+    let member = cell.identity().member;
+    cluster.authority.revoke(NOW, &MemberSelector::Name(Kind::Cell, name("a"))).unwrap();
     let cluster = cluster.reopen(NOW + DAY);
     assert_eq!(cluster.authority.register().revoked()[0].member, member);
 }
@@ -168,7 +168,7 @@ fn validity_has_bounds_and_ends_with_the_authority() {
     let mut cluster = Cluster::new();
     let end = cluster.authority.ca().not_after();
     let last = cluster.cell(end - DAY, "a");
-    assert_eq!(last.holder().not_after, end);
+    assert_eq!(last.identity().not_after, end);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn the_coordinator_appoints_itself_at_every_start() {
     let key = Arc::new(MemberKey::generate().unwrap());
     let appoint = |cluster: &mut Cluster, public_key| {
         let (kind, name) = (Kind::Coordinator, name("c1"));
-        cluster.authority.appoint(NOW, kind, name, public_key, Clash::Refuse)
+        cluster.authority.appoint(NOW, kind, name, public_key, NameConflict::Refuse)
     };
     let first = appoint(&mut cluster, key.public()).unwrap();
     let mut cluster = cluster.reopen(NOW);
@@ -186,7 +186,7 @@ fn the_coordinator_appoints_itself_at_every_start() {
     assert!(matches!(refused, AuthorityError::Refused(Refusal::NameTaken { .. })), "{refused}");
     let ca = cluster.authority.ca().clone();
     let credentials = Credentials::new(key, first.certificate, ca).unwrap();
-    assert_eq!(credentials.holder().kind, Kind::Coordinator);
+    assert_eq!(credentials.identity().kind, Kind::Coordinator);
 }
 
 #[test]

@@ -4,11 +4,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::codec::CodecError;
-use crate::identity::Notary;
+use crate::identity::Authenticator;
 use crate::tls::enrol::{
     EnrolError, EnrolRequest, MESSAGE_BYTES, REASON_BYTES, accept_renewal, request_renewal,
 };
-use crate::tls::register::Whom;
+use crate::tls::registry::MemberSelector;
 
 fn reason(reply: EnrolReply) -> String {
     match reply {
@@ -21,15 +21,15 @@ fn reason(reply: EnrolReply) -> String {
 fn a_cell_joins() {
     let mut cluster = Cluster::new();
     let cell = cluster.cell(NOW, "cell-1");
-    let (us, them) = (cell.notary(), cluster.cell(NOW, "cell-2").notary());
-    let holder = them.holder(NOW, cell.certificate()).unwrap();
-    assert_eq!(&*holder, cell.holder());
-    assert_eq!((holder.kind, holder.name.as_str()), (Kind::Cell, "cell-1"));
+    let (us, them) = (cell.authenticator(), cluster.cell(NOW, "cell-2").authenticator());
+    let identity = them.identity(NOW, cell.certificate()).unwrap();
+    assert_eq!(&*identity, cell.identity());
+    assert_eq!((identity.kind, identity.name.as_str()), (Kind::Cell, "cell-1"));
     let signature = us.sign(b"I have room");
-    assert!(them.verify(&holder, b"I have room", &signature));
-    assert!(!them.verify(&holder, b"I have more", &signature));
+    assert!(them.verify(&identity, b"I have room", &signature));
+    assert!(!them.verify(&identity, b"I have more", &signature));
     // A signature for another purpose is no statement.
-    assert!(!them.verify(&holder, b"I have room", &cell.key().sign_raw(b"I have room")));
+    assert!(!them.verify(&identity, b"I have room", &cell.key().sign_raw(b"I have room")));
 }
 
 #[test]
@@ -65,16 +65,16 @@ fn a_member_renews_with_the_same_key_and_with_another() {
         accept_renewal(now, old, key, reply)
     };
     let second = renew(&first, Arc::clone(first.key()), later).unwrap();
-    assert_eq!(second.holder().member, first.holder().member);
-    assert!(second.holder().not_before > first.holder().not_before);
+    assert_eq!(second.identity().member, first.identity().member);
+    assert!(second.identity().not_before > first.identity().not_before);
     let third = renew(&second, Arc::new(MemberKey::generate().unwrap()), later).unwrap();
-    assert_ne!(third.holder().public_key, first.holder().public_key);
+    assert_ne!(third.identity().public_key, first.identity().public_key);
     // After years in a drawer.
     let much_later = NOW + DAY * 1500;
     assert!(!third.is_valid_at(much_later));
     let fourth = renew(&third, Arc::clone(third.key()), much_later).unwrap();
     assert!(fourth.is_valid_at(much_later));
-    assert_eq!(fourth.holder().member, first.holder().member);
+    assert_eq!(fourth.identity().member, first.identity().member);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn who_may_not_renew() {
     let stranger = Cluster::new().cell(NOW, "a");
     let refused = ask(&mut cluster, &request_renewal(&stranger, stranger.key()));
     assert!(refused.contains("not from this cluster's authority"), "{refused}");
-    cluster.authority.revoke(NOW, &Whom::Member(cell.holder().member)).unwrap();
+    cluster.authority.revoke(NOW, &MemberSelector::Member(cell.identity().member)).unwrap();
     let refused = ask(&mut cluster, &request_renewal(&cell, cell.key()));
     assert!(refused.contains("was revoked"), "{refused}");
 }
@@ -152,7 +152,7 @@ fn a_wrong_reply_is_not_taken() {
 fn a_renewal_is_for_the_same_member() {
     let mut cluster = Cluster::new();
     let old = cluster.cell(NOW, "a");
-    cluster.authority.revoke(NOW, &Whom::Member(old.holder().member)).unwrap();
+    cluster.authority.revoke(NOW, &MemberSelector::Member(old.identity().member)).unwrap();
     let token = cluster.token(NOW, order());
     let reply = cluster.ask(NOW, &token, "a", old.key());
     let refused = accept_renewal(NOW, &old, Arc::clone(old.key()), reply).unwrap_err();

@@ -7,7 +7,7 @@ use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, ServerConfig};
 
 use super::*;
-use crate::identity::{CertificateError, Holder};
+use crate::identity::{CertificateError, MemberIdentity};
 use crate::tls::certificate::Fingerprint;
 use crate::tls::config::{
     ALPN_ENROL, ALPN_MESH, Clock, SERVER_NAME, client_config, joining_config, peer,
@@ -89,9 +89,9 @@ fn seen(
     now: Timestamp,
     us: &Credentials,
     connection: &Connection,
-) -> Result<(Holder, Vec<u8>), CertificateError> {
+) -> Result<(MemberIdentity, Vec<u8>), CertificateError> {
     let certificates = peer_certificates(connection.peer_identity());
-    peer(now, &us.notary(), certificates.as_deref())
+    peer(now, &us.authenticator(), certificates.as_deref())
 }
 
 fn protocol(connection: &Connection) -> Vec<u8> {
@@ -107,9 +107,9 @@ async fn two_members_connect_and_know_each_other() {
     let server = listen(&a, &hand);
     let outcome = dial(&server, client_config(&b, &hand.clock()).unwrap()).await;
     let (client, server) = (outcome.client.unwrap(), outcome.server.unwrap());
-    let (holder, certificate) = seen(NOW, &a, &server).unwrap();
-    assert_eq!((&holder, &certificate[..]), (b.holder(), b.certificate()));
-    assert_eq!(seen(NOW, &b, &client).unwrap().0, *a.holder());
+    let (identity, certificate) = seen(NOW, &a, &server).unwrap();
+    assert_eq!((&identity, &certificate[..]), (b.identity(), b.certificate()));
+    assert_eq!(seen(NOW, &b, &client).unwrap().0, *a.identity());
     assert_eq!(protocol(&server), ALPN_MESH);
     // A long connection outlives the certificate: whoever asks later hears it.
     let later = NOW + VALIDITY + DAY;

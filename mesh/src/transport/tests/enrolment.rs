@@ -60,7 +60,7 @@ async fn long_questions_and_long_answers_are_refused() {
     assert!(error.to_string().contains("the answer is too long"), "{error}");
 
     let tls = authority.stranger();
-    let raw = raw_with(tls, &[enrol::PROTOCOL], side.address()).await.unwrap();
+    let raw = raw_with(tls, &[super::super::enrolment::PROTOCOL], side.address()).await.unwrap();
     let (mut send, _recv) = raw.connection.open_bi().await.unwrap();
     let endless = async { while send.write_all(&[0; 1024]).await.is_ok() {} };
     patiently("the refusal", endless).await;
@@ -76,7 +76,10 @@ async fn who_says_nothing_and_who_is_not_answered_is_closed_in_time() {
         settings.enrol_deadline = Duration::from_millis(300);
     });
     let side = side.open();
-    let silent = raw_with(authority.stranger(), &[enrol::PROTOCOL], side.address()).await.unwrap();
+    let silent =
+        raw_with(authority.stranger(), &[super::super::enrolment::PROTOCOL], side.address())
+            .await
+            .unwrap();
     patiently("its end", silent.connection.closed()).await;
     let error = ask(&authority, &side, b"x").await.unwrap_err().to_string();
     assert!(error.contains("took too long"), "{error}");
@@ -97,15 +100,15 @@ async fn only_so_many_are_answered_at_once() {
         })
     });
     let side = enrolling(&authority, Some(gated));
-    let mut asking = tokio::task::JoinSet::new();
-    for _ in 0..enrol::AT_ONCE {
-        asking.spawn(enrol(side.address(), authority.stranger(), b"x".to_vec(), PATIENCE));
+    let mut rpc = tokio::task::JoinSet::new();
+    for _ in 0..super::super::enrolment::AT_ONCE {
+        rpc.spawn(enrol(side.address(), authority.stranger(), b"x".to_vec(), PATIENCE));
     }
-    until("all inside", || inside.load(Ordering::SeqCst) == enrol::AT_ONCE).await;
+    until("all inside", || inside.load(Ordering::SeqCst) == super::super::enrolment::AT_ONCE).await;
     let error = ask(&authority, &side, b"x").await.unwrap_err().to_string();
     assert!(error.contains("too many"), "{error}");
     gate.notify_waiters();
-    while let Some(answer) = patiently("an answer", asking.join_next()).await {
+    while let Some(answer) = patiently("an answer", rpc.join_next()).await {
         assert_eq!(answer.unwrap().unwrap(), b"yes");
     }
     gate.notify_one();

@@ -64,7 +64,7 @@ async fn an_identification_that_panics_costs_one_handshake() {
     let mut tls = authority.tls(Kind::Cell, 1);
     tls.identify = Arc::new(|shown| {
         let peer = identify(shown)?;
-        assert_ne!(peer.holder.member, member(13), "on purpose, for a test");
+        assert_ne!(peer.identity.member, member(13), "on purpose, for a test");
         Ok(peer)
     });
     let mut a = Build { tls, ..Build::new(&authority, 1) }.open();

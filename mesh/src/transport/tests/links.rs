@@ -33,7 +33,7 @@ async fn shutdown_tells_the_peers_and_ends_everything() {
     assert_eq!(a.link_down().await.0, b.id);
     assert_eq!(a.transport.dial(None, b.address()), Err(DialRefused::Stopped));
     drop(a.transport);
-    assert_eq!(patiently("the end", a.happenings.recv()).await, None, "no task holds on to it");
+    assert_eq!(patiently("the end", a.events.recv()).await, None, "no task holds on to it");
 }
 
 #[tokio::test]
@@ -222,9 +222,9 @@ async fn a_full_pool_refuses_cells_and_gives_the_least_used_link_to_a_coordinato
     assert_eq!(boss.link_up().await.0, full.id);
     // a was used later than b.
     assert_eq!(b.link_down().await.0, full.id);
-    let mut told = [full.next().await, full.next().await].map(|happening| match happening {
-        Happening::LinkUp { peer, .. } => ("up", peer.holder.member),
-        Happening::LinkDown { member, .. } => ("down", member),
+    let mut told = [full.next().await, full.next().await].map(|event| match event {
+        TransportEvent::LinkUp { peer, .. } => ("up", peer.identity.member),
+        TransportEvent::LinkDown { member, .. } => ("down", member),
         other => panic!("{other:?}"),
     });
     told.sort();
@@ -268,11 +268,11 @@ async fn more_dials_than_places_wait_for_their_turn_and_each_is_told() {
     let mut failed = 0;
     while up_at.is_none() || failed < 8 {
         match a.next().await {
-            Happening::DialFailed { reason, .. } => {
+            TransportEvent::DialFailed { reason, .. } => {
                 assert!(reason.contains("in time"), "{reason}");
                 failed += 1;
             }
-            Happening::LinkUp { .. } => up_at = Some(failed),
+            TransportEvent::LinkUp { .. } => up_at = Some(failed),
             other => panic!("{other:?}"),
         }
     }
@@ -305,11 +305,11 @@ async fn a_renewed_certificate_is_shown_from_the_next_handshake_on() {
     a.reaches(&mut b).await;
     // As the one who dials, and as the one who answers.
     a.transport.dial(None, b.address()).unwrap();
-    let Happening::LinkUp { peer, .. } = b.next().await else { panic!("no LinkUp") };
-    assert_eq!((peer.holder.member, peer.holder.kind), (a.id, Kind::Coordinator));
+    let TransportEvent::LinkUp { peer, .. } = b.next().await else { panic!("no LinkUp") };
+    assert_eq!((peer.identity.member, peer.identity.kind), (a.id, Kind::Coordinator));
     c.transport.dial(Some(a.id), a.address()).unwrap();
-    let Happening::LinkUp { peer, .. } = c.next().await else { panic!("no LinkUp") };
-    assert_eq!(peer.holder.kind, Kind::Coordinator);
+    let TransportEvent::LinkUp { peer, .. } = c.next().await else { panic!("no LinkUp") };
+    assert_eq!(peer.identity.kind, Kind::Coordinator);
 }
 
 #[tokio::test]

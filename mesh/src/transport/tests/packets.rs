@@ -49,7 +49,7 @@ async fn packets_go_as_datagrams_and_long_ones_as_streams() {
 }
 
 #[tokio::test]
-async fn a_slow_owner_loses_packets_and_no_tidings() {
+async fn a_slow_owner_loses_packets_and_no_link_changes() {
     let authority = Authority::new();
     let mut slow = Build { capacity: 1, ..Build::new(&authority, 1) }.open();
     let (mut b, mut c) = (cell(&authority, 2), cell(&authority, 3));
@@ -69,10 +69,10 @@ async fn a_slow_owner_loses_packets_and_no_tidings() {
     let (mut up, mut down) = (Vec::new(), Vec::new());
     while down.is_empty() || !up.contains(&c.id) {
         match slow.next().await {
-            Happening::LinkUp { peer, .. } => up.push(peer.holder.member),
-            Happening::LinkDown { member, .. } => down.push(member),
+            TransportEvent::LinkUp { peer, .. } => up.push(peer.identity.member),
+            TransportEvent::LinkDown { member, .. } => down.push(member),
             // c's packets may come, after its LinkUp.
-            Happening::Packet { from, .. } => assert!(up.contains(&from), "{from} was not up"),
+            TransportEvent::Packet { from, .. } => assert!(up.contains(&from), "{from} was not up"),
             other => panic!("{other:?}"),
         }
         if !up.contains(&b.id) && up.contains(&c.id) {

@@ -82,7 +82,7 @@ impl Drop for Guest {
 fn service(gate: &Arc<Gate>) -> Router {
     let gate = gate.clone();
     Router::new()
-        .on(|from: Holder, echo: Echo, _| async move {
+        .on(|from: MemberIdentity, echo: Echo, _| async move {
             if from.member == member(99) {
                 return Err(Refusal::NotAllowed("not you".into()));
             }
@@ -175,9 +175,9 @@ async fn a_deadline_ends_both_sides() {
 #[tokio::test]
 async fn a_dropped_question_drops_its_answer() {
     let Pair { a, b, gate, .. } = pair(|_| {}).await;
-    let asking = tokio::spawn(a.transport.ask(b.id, &Wait, PATIENCE));
+    let rpc = tokio::spawn(a.transport.ask(b.id, &Wait, PATIENCE));
     gate.holds(1).await;
-    asking.abort();
+    rpc.abort();
     gate.holds(0).await;
     assert_eq!(a.asks(b.id, &echo(b"still")).await.unwrap(), b"still");
 }
@@ -185,10 +185,10 @@ async fn a_dropped_question_drops_its_answer() {
 #[tokio::test]
 async fn a_link_that_dies_loses_the_reply_and_drops_the_answer() {
     let Pair { a, b, gate, .. } = pair(|_| {}).await;
-    let asking = tokio::spawn(a.transport.ask(b.id, &Wait, PATIENCE));
+    let rpc = tokio::spawn(a.transport.ask(b.id, &Wait, PATIENCE));
     gate.holds(1).await;
     b.transport.close(a.id, "for a test");
-    let lost = patiently("the loss", asking).await.unwrap().unwrap_err();
+    let lost = patiently("the loss", rpc).await.unwrap().unwrap_err();
     assert!(matches!(&lost, AskError::Lost(why) if why.contains("for a test")), "{lost}");
     gate.holds(0).await;
 }
@@ -204,8 +204,8 @@ async fn more_requests_than_a_link_may_have_are_busy_at_once() {
     // The other direction has its own places.
     assert_eq!(b.asks(a.id, &echo(b"x")).await.unwrap(), b"x");
     gate.open.notify_waiters();
-    for asking in [first, second] {
-        assert_eq!(patiently("the reply", asking).await.unwrap(), Ok(7));
+    for rpc in [first, second] {
+        assert_eq!(patiently("the reply", rpc).await.unwrap(), Ok(7));
     }
     assert_eq!(a.asks(b.id, &echo(b"x")).await.unwrap(), b"x");
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use volvox_protocol::stream::{Frame, Opened};
 
 use super::*;
-use crate::request::{AskError, Dialogue, Refusal, Request, Talk};
+use crate::request::{AskError, Refusal, Request, StreamingRequest, Talk};
 use crate::transport::stream::{FrameReader, FrameWriter, StreamError};
 
 /// Bytes of one frame of a flood.
@@ -35,7 +35,7 @@ impl Request for Open {
     type Reply = Opened;
 }
 
-impl Dialogue for Open {}
+impl StreamingRequest for Open {}
 
 /// An ordinary request beside them.
 #[derive(Debug, Serialize, Deserialize)]

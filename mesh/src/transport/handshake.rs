@@ -1,0 +1,300 @@
+//! How connections come to be: handshakes that others begin, and dials of ours.
+//!
+//! A connection is a link only after its certificate was read and the pool has room; until then
+//! nothing is read from it. The answering side then says welcome, in the first stream of its own, and
+//! only with that the dialling side has a link: in TLS it would otherwise believe in one before its
+//! certificate was even looked at.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use quinn::crypto::rustls::HandshakeData;
+use quinn::{Connection, ConnectionError, Incoming};
+use tokio::time::timeout;
+
+use super::link::{self, Link, Outgoing};
+use super::{
+    Code, Inner, Peer, Reason, SERVER_NAME, canonical, enrolment, lock, settings::version, words,
+};
+use crate::identity::{CertificateError, MemberId};
+
+/// The first byte of the first stream of the answering side. What follows in that stream is left
+/// to later releases.
+pub(super) const WELCOME: u8 = b'W';
+/// The most that is read of a welcome.
+const WELCOME_LENGTH: usize = 64;
+/// TLS's alert for "no protocol in common".
+const NO_APPLICATION_PROTOCOL: u8 = 120;
+
+/// What to do with a handshake that somebody begins.
+#[derive(Debug, PartialEq, Eq)]
+enum HandshakeDecision {
+    Open,
+    /// Let it prove its address first, which costs us no memory.
+    Retry,
+    Shut,
+}
+
+/// `half_open` handshakes are under way.
+fn decide(half_open: usize, proven: bool, retry: usize, most: usize) -> HandshakeDecision {
+    if half_open >= most {
+        HandshakeDecision::Shut
+    } else if half_open >= retry && !proven {
+        HandshakeDecision::Retry
+    } else {
+        HandshakeDecision::Open
+    }
+}
+
+/// Answers handshakes until the endpoint is closed.
+pub(super) async fn answer(inner: Arc<Inner>) {
+    while let Some(incoming) = inner.endpoint.accept().await {
+        let half_open = inner.half_open.load(Ordering::Relaxed);
+        let (retry, most) = (inner.settings.half_open_retry, inner.settings.half_open_most);
+        let proven = incoming.remote_address_validated();
+        let from = incoming.remote_address();
+        match decide(half_open, proven, retry, most) {
+            HandshakeDecision::Open => {
+                let handshake = HalfOpen::new(inner.clone());
+                tokio::spawn(greet(handshake, incoming));
+            }
+            HandshakeDecision::Retry => {
+                inner.tally.count(Reason::Retried, from);
+                if let Err(error) = incoming.retry() {
+                    error.into_incoming().ignore();
+                }
+            }
+            HandshakeDecision::Shut => {
+                inner.tally.count(Reason::HalfOpenFull, from);
+                // An address that is not proven gets no answer: it may be a victim's.
+                if proven { incoming.refuse() } else { incoming.ignore() }
+            }
+        }
+    }
+}
+
+/// A handshake under way.
+struct HalfOpen(Arc<Inner>);
+
+impl HalfOpen {
+    fn new(inner: Arc<Inner>) -> Self {
+        inner.half_open.fetch_add(1, Ordering::Relaxed);
+        Self(inner)
+    }
+}
+
+impl Drop for HalfOpen {
+    fn drop(&mut self) {
+        self.0.half_open.fetch_sub(1, Ordering::Relaxed);
+        if std::thread::panicking() {
+            self.0.tally.count(Reason::Panicked, "a handshake");
+        }
+    }
+}
+
+/// Does a handshake that others began, up to the link or the refusal.
+async fn greet(handshake: HalfOpen, incoming: Incoming) {
+    let inner = handshake.0.clone();
+    let from = incoming.remote_address();
+    let connected = async { incoming.accept()?.await };
+    let connection = match timeout(inner.settings.dial_deadline, connected).await {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => {
+            let reason = match &error {
+                ConnectionError::TransportError(error) if error.code == no_protocol() => {
+                    Reason::UnknownProtocol
+                }
+                _ => Reason::HandshakeFailed,
+            };
+            return inner.tally.count(reason, format_args!("{from}: {}", words(&error)));
+        }
+        Err(_) => {
+            return inner.tally.count(Reason::HandshakeFailed, format_args!("{from}: too slow"));
+        }
+    };
+    let spoken = protocol(&connection);
+    if spoken == enrolment::PROTOCOL {
+        drop(handshake);
+        return enrolment::serve(&inner, connection).await;
+    }
+    let Some(version) = version(&spoken) else {
+        inner.tally.count(Reason::UnknownProtocol, from);
+        return connection.close(Code::Protocol.into(), b"unknown protocol");
+    };
+    let peer = match inner.identify(&connection) {
+        Ok(peer) => peer,
+        Err(error) => {
+            let reason = match (&connection.peer_identity(), &error) {
+                (None, _) => Reason::NoIdentity,
+                (
+                    Some(_),
+                    CertificateError::Malformed(_)
+                    | CertificateError::Foreign
+                    | CertificateError::Expired
+                    | CertificateError::Revoked(_),
+                ) => Reason::BadCertificate,
+            };
+            inner.tally.count(reason, format_args!("{from}: {error}"));
+            return connection.close(Code::NoIdentity.into(), error.to_string().as_bytes());
+        }
+    };
+    if inner.settings.me == Some(peer.identity.member) {
+        inner.tally.count(Reason::UnexpectedMember, format_args!("{from} is ourselves"));
+        return connection.close(Code::Unexpected.into(), b"this is yourself");
+    }
+    welcome(&inner, connection, peer, version).await;
+}
+
+/// Takes a link in and says so to its other side.
+async fn welcome(inner: &Arc<Inner>, connection: Connection, peer: Peer, version: u16) {
+    // Before the link is known, so that no packet's stream comes before this one.
+    let opened = timeout(inner.settings.dial_deadline, connection.open_uni()).await;
+    let Ok(Ok(stream)) = opened else {
+        inner.tally.count(Reason::HandshakeFailed, "no stream for a welcome");
+        return connection.close(Code::Protocol.into(), b"no stream for a welcome");
+    };
+    let link = Link::new(inner, peer, connection, false, version);
+    if admit(inner, &link) {
+        // If it cannot be written the connection has ended, and the link's task says so.
+        let _ = Outgoing::new(stream).finish_with(&mut [Bytes::from_static(&[WELCOME])]).await;
+    }
+}
+
+/// Gives a connection its place among the links and starts its task. Otherwise closes it.
+fn admit(inner: &Arc<Inner>, link: &Arc<Link>) -> bool {
+    let member = link.peer.identity.member;
+    if link.quota.is_barred(inner.now()) {
+        inner.tally.count(Reason::Barred, format_args!("{member} comes again too soon"));
+        link.close(Code::Excess, "you sent too much: come again later");
+        return false;
+    }
+    let mut state = inner.state();
+    let Some(admitted) = state.pool.admit(link.clone()) else {
+        drop(state);
+        inner.tally.count(Reason::PoolFull, member);
+        link.close(Code::Full, "there are as many links as there may be");
+        return false;
+    };
+    let address = canonical(link.connection.remote_address());
+    let told = state.link_changes.up(&link.peer, address, link.dialled);
+    if let Some((displaced, _)) = &admitted.displaced {
+        state.link_changes.down(*displaced, "gave way to another link".into());
+    }
+    drop(state);
+    inner.news.notify_one();
+    tokio::spawn(link::run(inner.clone(), link.clone(), told));
+    if let Some(surplus) = admitted.surplus {
+        surplus.close(Code::Done, "newer connections exist");
+    }
+    if let Some((displaced, connections)) = admitted.displaced {
+        inner.tally.count(Reason::Displaced, displaced);
+        connections.iter().for_each(|link| link.close(Code::Full, "gave way to another link"));
+    }
+    true
+}
+
+/// A dial under way. If nothing else was said about it, it failed.
+struct Dial {
+    inner: Arc<Inner>,
+    member: Option<MemberId>,
+    address: SocketAddr,
+    /// Why it failed; `None` after it succeeded.
+    failure: Option<String>,
+}
+
+impl Drop for Dial {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.inner.tally.count(Reason::Panicked, "a dial");
+        }
+        let mut state = self.inner.state();
+        match self.failure.take() {
+            None => state.end_dial(self.member, self.address),
+            Some(reason) => {
+                state.link_changes.dial_failed(self.member, self.address, reason.clone());
+                drop(state);
+                let (address, tally) = (self.address, &self.inner.tally);
+                tally.count(Reason::DialFailed, format_args!("{address}: {reason}"));
+                self.inner.news.notify_one();
+            }
+        }
+    }
+}
+
+/// Dials, when it is its turn.
+pub(super) async fn dial(inner: Arc<Inner>, member: Option<MemberId>, address: SocketAddr) {
+    let failure = Some("its task ended".into());
+    let mut dial = Dial { inner: inner.clone(), member, address, failure };
+    let Ok(_turn) = inner.dials.acquire().await else { return };
+    let attempt = attempt(&inner, member, address);
+    dial.failure = match timeout(inner.settings.dial_deadline, attempt).await {
+        Ok(Ok(link)) => (!admit(&inner, &link)).then(|| "there is no room for more links".into()),
+        Ok(Err(reason)) => Some(reason),
+        Err(_) => Some("nobody answered in time".into()),
+    };
+}
+
+async fn attempt(
+    inner: &Inner,
+    member: Option<MemberId>,
+    address: SocketAddr,
+) -> Result<Arc<Link>, String> {
+    let config = lock(&inner.dialler).config.clone();
+    let connecting = inner.endpoint.connect_with(config, address, SERVER_NAME);
+    let connecting = connecting.map_err(|error| words(&error))?;
+    let connection = connecting.await.map_err(|error| words(&error))?;
+    let close = |code: Code, why: String| {
+        connection.close(code.into(), why.as_bytes());
+        why
+    };
+    let peer = inner.identify(&connection).map_err(|error| {
+        inner.tally.count(Reason::BadCertificate, format_args!("{address}: {error}"));
+        close(Code::NoIdentity, error.to_string())
+    })?;
+    let answered = peer.identity.member;
+    if member.is_some_and(|member| member != answered) || inner.settings.me == Some(answered) {
+        inner.tally.count(Reason::UnexpectedMember, format_args!("{address}: {answered}"));
+        return Err(close(Code::Unexpected, format!("member {answered} answered")));
+    }
+    let version = version(&protocol(&connection))
+        .ok_or_else(|| close(Code::Protocol, "no protocol was agreed on".into()))?;
+    let mut stream = connection.accept_uni().await.map_err(|error| words(&error))?;
+    let first = stream.read_chunk(WELCOME_LENGTH, true).await.map_err(|error| words(&error))?;
+    if first.and_then(|chunk| chunk.bytes.first().copied()) != Some(WELCOME) {
+        return Err(close(Code::Protocol, "it did not say welcome".into()));
+    }
+    Ok(Link::new(inner, peer, connection, true, version))
+}
+
+/// The protocol that both sides agreed on.
+fn protocol(connection: &Connection) -> Vec<u8> {
+    let data = connection.handshake_data().and_then(|any| any.downcast::<HandshakeData>().ok());
+    data.and_then(|data| data.protocol).unwrap_or_default()
+}
+
+fn no_protocol() -> quinn::TransportErrorCode {
+    quinn::TransportErrorCode::crypto(NO_APPLICATION_PROTOCOL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_handshakes_make_strangers_prove_their_address_and_more_shut_the_door() {
+        for (half_open, proven, expected) in [
+            (0, false, HandshakeDecision::Open),
+            (3, false, HandshakeDecision::Open),
+            (4, false, HandshakeDecision::Retry),
+            (4, true, HandshakeDecision::Open),
+            (7, true, HandshakeDecision::Open),
+            (8, true, HandshakeDecision::Shut),
+            (8, false, HandshakeDecision::Shut),
+        ] {
+            assert_eq!(decide(half_open, proven, 4, 8), expected, "{half_open} {proven}");
+        }
+        assert_eq!(decide(0, false, 0, 8), HandshakeDecision::Retry);
+    }
+}

@@ -1,0 +1,241 @@
+//! What one member may send us, whatever the number of its connections: so many packets that wait to
+//! be looked at, and so many packets and bytes a second. Others have their own share, so one that
+//! floods us holds up itself.
+//!
+//! What is more is dropped and counted. Who goes on loses its link, and gets none for a while.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Semaphore;
+
+use super::lock;
+
+/// Packets that may wait. An honest member has a few: what it says to one other is some fifty packets
+/// a second at most, and a long list some dozens.
+const WAITING: usize = 128;
+/// Packets and bytes each second, and at once.
+const PACKETS: Rate = Rate { per_second: 500, at_once: 2_000 };
+const BYTES: Rate = Rate { per_second: 4 << 20, at_once: 16 << 20 };
+/// So many dropped packets in a row, without the share ever being whole again, end the link.
+const DROPPED: u32 = 4_000;
+/// For so long its member then gets no other.
+const BARRED: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    per_second: u64,
+    at_once: u64,
+}
+
+impl Rate {
+    /// What is left after a while.
+    fn after(self, left: u64, span: Duration) -> u64 {
+        let earned = span.as_micros().saturating_mul(self.per_second.into()) / 1_000_000;
+        left.saturating_add(u64::try_from(earned).unwrap_or(u64::MAX)).min(self.at_once)
+    }
+}
+
+/// What is to be done with a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PacketAction {
+    Take,
+    Drop,
+    /// And end the link.
+    Close,
+}
+
+/// The allowance, as a function of time.
+#[derive(Debug)]
+struct TokenBucket {
+    at: Duration,
+    packets: u64,
+    bytes: u64,
+    dropped: u32,
+    barred_until: Duration,
+}
+
+impl TokenBucket {
+    fn new(now: Duration) -> TokenBucket {
+        let (packets, bytes) = (PACKETS.at_once, BYTES.at_once);
+        TokenBucket { at: now, packets, bytes, dropped: 0, barred_until: Duration::ZERO }
+    }
+
+    fn refill(&mut self, now: Duration) {
+        let span = now.saturating_sub(self.at);
+        // Not for every packet: a share of a packet that is rounded away would never be earned.
+        if span >= Duration::from_millis(10) {
+            self.at = now;
+            self.packets = PACKETS.after(self.packets, span);
+            self.bytes = BYTES.after(self.bytes, span);
+        }
+        if self.is_whole() {
+            self.dropped = 0;
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.packets == PACKETS.at_once && self.bytes == BYTES.at_once
+    }
+
+    fn judge(&mut self, now: Duration, bytes: usize, has_room: bool) -> PacketAction {
+        self.refill(now);
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        if has_room && self.packets > 0 && self.bytes >= bytes {
+            self.packets -= 1;
+            self.bytes -= bytes;
+            return PacketAction::Take;
+        }
+        // What is dropped is paid for all the same, so that who goes on stays without.
+        self.packets = self.packets.saturating_sub(1);
+        self.dropped += 1;
+        if self.dropped < DROPPED {
+            return PacketAction::Drop;
+        }
+        self.dropped = 0;
+        self.barred_until = now + BARRED;
+        PacketAction::Close
+    }
+}
+
+/// One member's share.
+#[derive(Debug)]
+pub(super) struct PeerQuota {
+    waiting: AtomicUsize,
+    allowance: Mutex<TokenBucket>,
+    /// Bytes of messages and requests that may still be taken in.
+    pub(super) inbound: Arc<Semaphore>,
+}
+
+/// What became of a packet.
+pub(super) enum AdmitResult {
+    /// It has its place among those that wait, until it is dropped.
+    QueuedPacket(Bytes),
+    /// It is more than its sender may send.
+    Excess,
+    /// The same, for so long that the link should end.
+    TooMuch,
+}
+
+impl PeerQuota {
+    pub(super) fn new(now: Duration, inbound: usize) -> PeerQuota {
+        PeerQuota {
+            waiting: AtomicUsize::new(0),
+            allowance: Mutex::new(TokenBucket::new(now)),
+            inbound: Arc::new(Semaphore::new(inbound.min(Semaphore::MAX_PERMITS))),
+        }
+    }
+
+    /// A packet came.
+    pub(super) fn take(self: &Arc<Self>, now: Duration, bytes: Bytes) -> AdmitResult {
+        let has_room = self.waiting.load(Ordering::Relaxed) < WAITING;
+        match lock(&self.allowance).judge(now, bytes.len(), has_room) {
+            PacketAction::Take => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                AdmitResult::QueuedPacket(Bytes::from_owner(QueuedPacket {
+                    bytes,
+                    quota: self.clone(),
+                }))
+            }
+            PacketAction::Drop => AdmitResult::Excess,
+            PacketAction::Close => AdmitResult::TooMuch,
+        }
+    }
+
+    /// Whether the member may not have a link at present.
+    pub(super) fn is_barred(&self, now: Duration) -> bool {
+        lock(&self.allowance).barred_until > now
+    }
+
+    /// Whether nothing is lost if it is forgotten.
+    pub(super) fn is_whole(&self, now: Duration) -> bool {
+        let mut allowance = lock(&self.allowance);
+        allowance.refill(now);
+        allowance.is_whole() && allowance.barred_until <= now
+    }
+}
+
+/// A packet that waits.
+struct QueuedPacket {
+    bytes: Bytes,
+    quota: Arc<PeerQuota>,
+}
+
+impl AsRef<[u8]> for QueuedPacket {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for QueuedPacket {
+    fn drop(&mut self) {
+        self.quota.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn an_honest_pace_is_never_too_much_and_a_flood_is_cut_to_the_rate() {
+        let mut honest = TokenBucket::new(Duration::ZERO);
+        let mut flood = TokenBucket::new(Duration::ZERO);
+        let mut taken = 0;
+        for millisecond in 0..60_000u32 {
+            let now = Duration::from_millis(millisecond.into());
+            if millisecond % 10 == 0 {
+                assert_eq!(honest.judge(now, 20_000, true), PacketAction::Take);
+            }
+            // Four times as much as there may be.
+            for _ in 0..2 {
+                taken += u64::from(flood.judge(now, 100, true) == PacketAction::Take);
+            }
+        }
+        let most = PACKETS.at_once + 60 * PACKETS.per_second;
+        assert!(taken <= most, "{taken} of {most} packets");
+    }
+
+    #[test]
+    fn who_goes_on_is_barred_for_a_while_and_then_may_come_again() {
+        let quota = Arc::new(PeerQuota::new(Duration::ZERO, 1));
+        let mut kept = Vec::new();
+        let mut outcomes = [0u32; 3];
+        for _ in 0..WAITING + usize::try_from(DROPPED).unwrap() {
+            match quota.take(SECOND, Bytes::from_static(b"x")) {
+                AdmitResult::QueuedPacket(bytes) => kept.push(bytes),
+                AdmitResult::Excess => outcomes[1] += 1,
+                AdmitResult::TooMuch => outcomes[2] += 1,
+            }
+        }
+        assert_eq!((kept.len(), outcomes), (WAITING, [0, DROPPED - 1, 1]));
+        assert!(quota.is_barred(SECOND) && !quota.is_whole(SECOND));
+        assert!(!quota.is_barred(SECOND + BARRED) && quota.is_whole(SECOND + BARRED));
+        kept.clear();
+        let again = quota.take(SECOND + BARRED, Bytes::from_static(b"x"));
+        assert!(matches!(again, AdmitResult::QueuedPacket(_)), "the places are given back");
+    }
+
+    #[test]
+    fn bytes_count_too_and_a_share_of_a_packet_is_not_lost() {
+        let mut allowance = TokenBucket::new(Duration::ZERO);
+        let big = 1 << 20;
+        let all =
+            (0..40).filter(|_| allowance.judge(SECOND, big, true) == PacketAction::Take).count();
+        assert_eq!(all, 16);
+        let mut slow = TokenBucket::new(Duration::ZERO);
+        for _ in 0..PACKETS.at_once {
+            assert_eq!(slow.judge(Duration::ZERO, 0, true), PacketAction::Take);
+        }
+        assert_eq!(slow.judge(Duration::ZERO, 0, true), PacketAction::Drop);
+        // A look every tenth of a millisecond, for a second.
+        for step in 1..=10_000 {
+            slow.refill(Duration::from_micros(100 * step));
+        }
+        assert_eq!(slow.packets, PACKETS.per_second);
+    }
+}
