@@ -1,41 +1,42 @@
-//! Bytes of the mesh, and how two releases understand each other.
+//! Wire encoding of the mesh, and compatibility between releases.
 //!
-//! A value is postcard. Records only ever grow at the end: a reader of the next release finds the
-//! bytes short and reads zeros, which postcard takes for `None`, zero, false and empty; a reader of
-//! the last release finds bytes left over and leaves them. So a new field must come last and mean
-//! nothing when it is zero. Nothing is allocated for a length that is merely claimed.
+//! Values are postcard. Records grow only at the end. A newer reader finds the bytes too short and
+//! reads zeros, which postcard decodes as `None`, zero, false and empty. An older reader ignores
+//! the bytes that are left over. So a new field must be the last one, and zero must mean "not set".
+//! No memory is allocated for a length that is merely claimed.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Bytes that a newer release may have added to a record that an older one wrote.
+/// Maximum number of bytes that newer releases may have added to a record of an older release.
 const GROWTH: usize = 64;
 
-/// Why bytes were not understood. Nothing was kept of them.
+/// Why bytes could not be decoded. Nothing of them is used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// Longer than this kind of message may be. Not looked into.
+    /// Longer than this kind of message may be. The content is not read.
     #[error("{given} bytes are too many, the limit is {limit}")]
     TooLarge {
-        /// How many there were.
+        /// Number of bytes received.
         given: usize,
-        /// How many there may be.
+        /// Maximum number of bytes.
         limit: usize,
     },
-    /// Not the value that was expected.
+    /// The bytes are not a value of the expected type; the text gives the reason.
     #[error("malformed: {0}")]
     Malformed(&'static str),
 }
 
-/// The bytes of `value`.
+/// Encodes `value` as postcard.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    // Fails only for types without a length or a binary form; ours have both, and a test each.
+    // Fails only for types without a length or a binary form. The types of the mesh have both, and
+    // a test each.
     postcard::to_stdvec(value).expect("records of the mesh have a binary form")
 }
 
-/// Reads a value of at most `limit` bytes that another release may have written.
+/// Decodes a value of at most `limit` bytes, which another release may have written.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, CodecError> {
     if bytes.len() > limit {
         return Err(CodecError::TooLarge { given: bytes.len(), limit });
@@ -48,8 +49,8 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, Code
             padded.resize(bytes.len() + GROWTH, 0);
             let (value, rest) = postcard::take_from_bytes(&padded)
                 .map_err(|_| CodecError::Malformed("it ends too early"))?;
-            // A length that reaches into the zeros is a cut record, not an older one: but one
-            // cannot tell them apart, and a signature or QUIC itself vouches for the length.
+            // A length that reaches into the zeros is a truncated record, not an older one. The two
+            // cannot be distinguished here, but a signature or QUIC itself guarantees the length.
             let _zeros_left: &[u8] = rest;
             Ok(value)
         }
@@ -94,7 +95,7 @@ mod tests {
     #[test]
     fn too_much_and_nonsense_are_refused() {
         assert_eq!(decode::<Old>(&[0; 11], 10), Err(CodecError::TooLarge { given: 11, limit: 10 }));
-        // A text that claims four thousand million bytes.
+        // A text that claims to have 4,294,967,295 bytes.
         let claim = [1, 0xff, 0xff, 0xff, 0xff, 0x0f, b'x'];
         assert_eq!(decode::<Old>(&claim, 100), Err(CodecError::Malformed("it ends too early")));
         assert_eq!(

@@ -1,9 +1,9 @@
-//! Who a member of the mesh is, and what proves it.
+//! Identity of a member, and what proves it.
 //!
-//! A member is known by a [`MemberId`] that the cluster's authority gave it and wrote into its
-//! certificate. What a member says of itself it signs with the certificate's key, so that a copy
-//! which came through others can be checked. How that is done is a [`Authenticator`]'s: the real one is in
-//! `tls`, simulations have one that costs nothing.
+//! The certificate authority (CA) of the cluster assigns a [`MemberId`] to each member and writes
+//! it into the member's certificate. A member signs its records with the key of the certificate, so
+//! that a copy from another member can be verified. An [`Authenticator`] signs and verifies: the
+//! real one is in `tls`, simulations use one without cryptography.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -14,13 +14,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use volvox_protocol::id::CellId;
 use volvox_protocol::time::Timestamp;
 
-/// A member's name in the mesh: random, given by the authority when the member joined, and its own
-/// for as long as it is a member. A machine that is set up anew gets another one.
+/// Id of a member in the mesh: random, assigned by the CA when the member joins, and valid for as
+/// long as it is a member. A machine that is installed again and joins again gets another id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MemberId(pub [u8; 16]);
 
 impl MemberId {
-    /// The id that [`Display`](fmt::Display) wrote.
+    /// Parses an id as [`Display`](fmt::Display) writes it: 32 hexadecimal digits.
     pub(crate) fn parse(text: &str) -> Option<MemberId> {
         let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let id = u128::from_str_radix(text, 16).ok().filter(|_| is_hex)?;
@@ -47,38 +47,40 @@ impl fmt::Debug for MemberId {
     }
 }
 
-/// What a member is for.
+/// Kind of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
-    /// Runs containers.
+    /// A machine that runs containers.
     Cell,
-    /// Holds the board. Its word about who is missing counts for all.
+    /// The member that stores the board. Its suspicion alone is enough evidence for every member;
+    /// that of one cell is not.
     Coordinator,
 }
 
-/// MemberSelector a certificate is for, as read from it after it was checked.
+/// Identity of a member, read from its certificate after the certificate was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberIdentity {
-    /// The member.
+    /// Id of the member.
     pub member: MemberId,
-    /// What it is for.
+    /// Kind of the member: cell or coordinator.
     pub kind: Kind,
-    /// A cell's id, or the name of a coordinator.
+    /// Cell id, or the name of a coordinator.
     pub name: CellId,
-    /// The key with which it signs: Ed25519.
+    /// Ed25519 public key that verifies the member's signatures.
     pub public_key: [u8; 32],
-    /// When the certificate was issued: of two for one member, the later one counts.
+    /// Start of the certificate's validity. Of two certificates of one member, the later one
+    /// counts.
     pub not_before: Timestamp,
-    /// When the certificate ends.
+    /// End of the certificate's validity.
     pub not_after: Timestamp,
 }
 
-/// A signature: Ed25519.
+/// An Ed25519 signature: 64 bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Signature(pub [u8; 64]);
 
 impl Signature {
-    /// For what carries its proof inside: a certificate.
+    /// All zeros: for a record that contains its own proof, which is a certificate.
     pub const NONE: Signature = Signature([0; 64]);
 }
 
@@ -106,36 +108,36 @@ impl fmt::Debug for Signature {
     }
 }
 
-/// Why a certificate was not accepted. Nothing was kept of it.
+/// Why a certificate was rejected. Nothing of it is used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
-    /// Not a certificate, or not one of ours: the wrong shape, key or extensions.
+    /// Not a certificate, or not one of Volvox: wrong structure, key or extensions.
     #[error("the certificate is malformed: {0}")]
     Malformed(String),
-    /// Signed by somebody else: another cluster's authority.
+    /// Signed by the CA of another cluster.
     #[error("the certificate is not from this cluster's authority")]
     Foreign,
-    /// Too late, or too early.
+    /// The time is before or after the certificate's validity.
     #[error("the certificate is not valid at this time")]
     Expired,
-    /// The member was expelled.
+    /// The member was revoked.
     #[error("member {0} was revoked")]
     Revoked(MemberId),
 }
 
-/// Signs for this member and checks what others signed. Computes, and does nothing else.
+/// Signs for this member, and verifies certificates and signatures of others. Pure.
 pub trait Authenticator {
-    /// Our signature under `statement`.
+    /// Signs `statement` with the key of this member.
     fn sign(&self, statement: &[u8]) -> Signature;
 
-    /// Checks a certificate (X.509, DER) against the authority and the time. Knows nothing of
-    /// revocations: those are the caller's.
+    /// Verifies a certificate (X.509, DER) against the CA and the time. Does not check revocations;
+    /// the caller does.
     fn identity(
         &self,
         now: Timestamp,
         certificate: &[u8],
     ) -> Result<Arc<MemberIdentity>, CertificateError>;
 
-    /// Whether `signature` is `holder`'s, under `statement`.
+    /// Whether `signature` over `statement` was made by the member with this `identity`.
     fn verify(&self, identity: &MemberIdentity, statement: &[u8], signature: &Signature) -> bool;
 }

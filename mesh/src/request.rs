@@ -1,10 +1,10 @@
-//! Typed questions and answers between members.
+//! Typed requests and replies between members.
 //!
 //! A [`Request`] names its method by number and its reply by type. The serving side is a
-//! [`Service`]; a [`Router`] is one that finds the handler by the method. Bodies are postcard by
-//! `codec`, so they may grow at the end and two releases understand each other; a method that a
-//! release does not know is refused as [`Refusal::Unsupported`]. Sockets, deadlines and limits are
-//! `transport`'s; what stands before a body is in [`frame`].
+//! [`Service`]. A [`Router`] is a service that selects the handler by method. Bodies are postcard
+//! (see `codec`): they may grow at the end, so two releases understand each other. A release
+//! refuses a method that it does not support as [`Refusal::Unsupported`]. Sockets, deadlines and
+//! limits are in `transport`; the head before a body is in [`frame`].
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -24,84 +24,86 @@ use crate::codec;
 use crate::identity::MemberIdentity;
 use crate::transport::stream::{FrameReader, FrameWriter};
 
-/// A future that may be sent to another thread, boxed.
+/// A boxed future that may be sent to another thread.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A question that one member may ask another.
+/// A request that one member may send to another.
 pub trait Request: Serialize + DeserializeOwned {
-    /// Its number on the wire. Never given to another request again.
+    /// Method number on the wire. A number is never reused for another request.
     const METHOD: u16;
-    /// Its name in logs.
+    /// Name of the request in logs and error texts.
     const NAME: &'static str;
-    /// What is answered.
+    /// Type of the reply.
     type Reply: Serialize + DeserializeOwned;
 }
 
-/// A request whose reply is only the beginning: frames follow on the same stream, both ways.
+/// A request after whose reply frames follow on the same stream, in both directions.
 pub trait StreamingRequest: Request {}
 
-/// What is done with a stream once it is open. Dropped when the asker has gone or the link ends.
+/// What the serving side does with an open stream. Dropped when the caller closes the stream or the
+/// link ends.
 pub type Talk = Box<dyn FnOnce(FrameReader, FrameWriter) -> BoxFuture<()> + Send>;
 
-/// Why a member did not answer a request. It says so itself: except for `Failed` and
-/// `DeadlineExceeded` the request had no effect.
+/// Why a member refused a request, as the member reports it. The request had no effect, except
+/// possibly for `Failed` and `DeadlineExceeded`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It does not know the method: an older release, or one that does not serve it.
+    /// The member does not serve the method: it is an older release, or it has no handler for it.
     #[error("the member does not serve this method")]
     Unsupported,
-    /// It serves as many requests as it may. Ask again later.
+    /// The member already serves its maximum number of requests. Ask again later.
     #[error("the member is busy")]
     Busy,
     /// The request or its reply is longer than the member allows.
     #[error("the request or its reply is too large")]
     TooLarge,
-    /// It did not understand the request.
+    /// The member could not read the request; the text gives the reason.
     #[error("the request is malformed: {0}")]
     Malformed(String),
-    /// It gave up when the asker's deadline passed. Part of the work may have been done.
+    /// The member stopped when the caller's deadline passed. Part of the work may have been done.
     #[error("the member did not finish by the deadline")]
     DeadlineExceeded,
-    /// It tried and failed. Part of the work may have been done.
+    /// The member tried and failed. Part of the work may have been done.
     #[error("failed: {0}")]
     Failed(String),
-    /// The asker may not ask for this.
+    /// The caller is not allowed to send this request; the text gives the reason.
     #[error("not allowed: {0}")]
     NotAllowed(String),
 }
 
-/// Why a request has no reply. Each says what is known of its effect.
+/// Why a request has no reply. Each variant states what is known about its effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
     /// There is no link to the member. Nothing was sent.
     #[error("there is no link to the member")]
     NoLink,
-    /// Too long to be sent. Nothing was sent.
+    /// The request is too long. Nothing was sent.
     #[error("the request has {given} bytes, the limit is {limit}")]
     TooLarge {
-        /// How long it is.
+        /// Length of the request, in bytes.
         given: usize,
-        /// How long it may be.
+        /// Maximum length of a request, in bytes.
         limit: usize,
     },
-    /// No reply came in time, here or in the member's own judgement. Whether it was done is unknown.
+    /// No reply in time, by the clock of the caller or of the member. It is unknown whether the
+    /// request was done.
     #[error("no reply came by the deadline")]
     Deadline,
-    /// The link ended before the reply. Whether it was done is unknown.
+    /// The link ended before the reply. It is unknown whether the request was done.
     #[error("the link was lost: {0}")]
     Lost(String),
-    /// The member refused.
+    /// The member refused the request.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// A reply came and was not understood. The request was probably done.
+    /// A reply was received but could not be read. The request was probably done.
     #[error("the reply was not understood: {0}")]
     BadReply(String),
 }
 
-/// Answers what other members ask. Called once per request, on the link's own task.
+/// Answers requests of other members. Called once per request, on a task of the link.
 pub trait Service: Send + Sync {
-    /// The reply's bytes to `body`, asked by `from` (as its certificate says). The future is dropped
-    /// when the asker gives up, when the link ends, and after `deadline`.
+    /// Returns the bytes of the reply to `body`. `from` is the caller, as its certificate names it.
+    /// The future is dropped when the caller cancels, when the link ends, and after `deadline`.
     fn answer(
         &self,
         from: MemberIdentity,
@@ -110,12 +112,13 @@ pub trait Service: Send + Sync {
         deadline: Duration,
     ) -> BoxFuture<Result<Vec<u8>, Refusal>>;
 
-    /// Whether the answer to this method goes on as a stream: then [`Service::converse`] is called.
+    /// Whether this method is a streaming request. If so, [`Service::converse`] is called instead
+    /// of [`Service::answer`].
     fn talks(&self, _method: u16) -> bool {
         false
     }
 
-    /// The reply's bytes, and what is done with the stream then.
+    /// Returns the bytes of the reply, and what to do with the stream afterwards.
     fn converse(
         &self,
         _from: MemberIdentity,
@@ -126,16 +129,16 @@ pub trait Service: Send + Sync {
     }
 }
 
-/// One method's handler: reads the body, answers, writes the reply.
+/// Handler of one method: decodes the body, answers, encodes the reply.
 type Handler = Box<
     dyn Fn(MemberIdentity, Bytes, Duration) -> BoxFuture<Result<Vec<u8>, Refusal>> + Send + Sync,
 >;
 
-/// The same for a method whose answer goes on.
+/// Handler of one streaming method.
 type Opener =
     Box<dyn Fn(MemberIdentity, Bytes) -> BoxFuture<Result<(Vec<u8>, Talk), Refusal>> + Send + Sync>;
 
-/// A [`Service`] of typed handlers. Without any it refuses everything.
+/// A [`Service`] of typed handlers. Without handlers it refuses every request.
 #[derive(Default)]
 pub struct Router {
     handlers: BTreeMap<u16, Handler>,
@@ -148,10 +151,10 @@ impl Router {
         Self::default()
     }
 
-    /// Lets `handle` answer requests of type `R`.
+    /// Adds `handle` as the handler of requests of type `R`.
     ///
     /// # Panics
-    /// If the method has a handler already: two requests were given the same number.
+    /// If the method already has a handler: two requests have the same number.
     #[must_use]
     pub fn on<R, F, A>(mut self, handle: F) -> Self
     where
@@ -160,7 +163,7 @@ impl Router {
         A: Future<Output = Result<R::Reply, Refusal>> + Send + 'static,
     {
         let handler: Handler = Box::new(move |from, body, deadline| {
-            // The transport measured the body while it came; here any length is allowed.
+            // The transport has checked the length of the body; here any length is allowed.
             match codec::decode::<R>(&body, usize::MAX) {
                 Ok(request) => {
                     let answer = handle(from, request, deadline);
@@ -177,11 +180,11 @@ impl Router {
         self
     }
 
-    /// Lets `open` answer requests of type `R`, and go on with the stream. It must not take long: what
-    /// does is for the talk.
+    /// Adds `open` as the handler of streaming requests of type `R`. It must return quickly; long
+    /// work belongs into the [`Talk`] that it returns.
     ///
     /// # Panics
-    /// If the method has a handler already: two requests were given the same number.
+    /// If the method already has a handler: two requests have the same number.
     #[must_use]
     pub fn on_stream<R, F, A>(mut self, open: F) -> Self
     where

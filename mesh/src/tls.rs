@@ -1,21 +1,20 @@
-//! Keys and certificates: who may be a member, and how a connection proves it.
+//! Keys and certificates: which machine may be a member, and how a connection proves it.
 //!
-//! The cluster has one authority, made when the first coordinator starts. It gives a certificate to
-//! whoever brings a join token, renews it, and knows whom it expelled. A member makes its own key,
-//! and the key never leaves its machine. What decides here is pure and fenced, file by file; what
-//! touches the disk is `authority`, `folder` and `durable`.
+//! The cluster has one certificate authority (CA), created when the first coordinator starts. It
+//! issues a certificate to a machine with a join token, renews it, and stores which members are
+//! revoked. A member generates its own key, and the key never leaves its machine. Decisions are
+//! pure and fenced, file by file; only `authority`, `credentials` and `durable` access the disk.
 //!
-//! | module | what it holds |
-//! |---|---|
-//! | [`authority`] | the cluster's authority: its key, its register, its folder |
-//! | [`register`] | who was issued what, and which tokens may still be used |
-//! | [`token`] | the line that an operator pastes on a new cell |
-//! | [`enrol`] | joining and renewing: the messages, the answer, and the asking side |
-//! | [`certificate`] | what our certificates look like; strict reading |
-//! | [`key`] | a member's own key |
-//! | [`notary`] | [`crate::identity::Authenticator`] with these certificates |
-//! | [`folder`] | a member's key and certificate on disk |
-//! | [`config`] | what rustls, and so quinn, needs |
+//! - [`authority`]: the CA of the cluster: its key, its registry, its directory
+//! - [`registry`]: issued certificates, revoked members, and valid join tokens
+//! - [`token`]: the join token that an operator pastes on a new cell
+//! - [`enrol`]: joining and renewing: the messages, the answer, and the asking side
+//! - [`certificate`]: the format of certificates; strict reading
+//! - [`key`]: a member's own key
+//! - [`authenticator`]: [`crate::identity::Authenticator`] with these certificates
+//! - [`credentials`]: a member's key and certificate on disk
+//! - [`durable`]: crash-safe files
+//! - [`config`]: configurations for rustls, and so for quinn
 
 pub mod authenticator;
 pub mod authority;

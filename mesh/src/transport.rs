@@ -1,26 +1,20 @@
 //! Links between members: one QUIC endpoint per process, on UDP.
 //!
-//! A link is a mutually authenticated connection. Packets of gossip go over it as datagrams, or as
-//! a stream each if they are too long; requests (see `request`) are streams in both directions.
-//! Whoever sends is whom its certificate names: no message has a sender to forge.
+//! A link is a mutually authenticated connection. A gossip packet travels as a datagram, or as a
+//! stream of its own if it is too long. A request (see `request`) is a bidirectional stream. The
+//! certificate of the link names the sender: messages have no sender field that a peer could forge.
 //!
-//! Nothing here decides whom to dial or what a packet means: the owner hears [`TransportEvent`]s and
-//! calls back. No call but [`Transport::ask`], [`Transport::rebind`] and [`Transport::shutdown`]
-//! waits. Every queue is bounded, and what is refused or lost is counted by [`Reason`].
+//! The owner decides which members to dial and what a packet means: it receives [`TransportEvent`]s
+//! and calls [`Transport`]. Only the async calls wait. Every queue is bounded, and [`Reason`]
+//! counts what is refused or lost.
 //!
-//! | file | what it holds |
-//! |---|---|
-//! | `types` | what callers give and hear |
-//! | `settings` | limits and times, and quinn's configurations |
-//! | `counters` | what was refused, and a log that cannot be flooded |
-//! | `pool` | which links there are, and who gives way |
-//! | `share` | what one member may send |
-//! | `tidings` | what the owner is still to be told |
-//! | `door` | handshakes: those that others begin and those that we begin |
-//! | `link` | what runs per connection: packets in and out |
-//! | `asking` | requests: asking and serving |
-//! | `stream` | requests whose answer goes on, both ways |
-//! | `enrol` | the protocol for those who are no members yet |
+//! - `types`, `settings`: what callers pass and receive; limits, times and quinn's configurations
+//! - `counters`: refusals by reason, and a rate-limited log
+//! - `pool`, `peer_quota`: the links and which one is displaced; how much one member may send
+//! - `link_changes`: link changes that the owner has not received yet
+//! - `handshake`, `link`: incoming handshakes and dials; the tasks of one connection
+//! - `rpc`, `stream`: requests, sent and served; requests with frames after the reply
+//! - `enrolment`: the protocol for machines that are not members yet
 
 mod counters;
 mod enrolment;
@@ -58,23 +52,23 @@ use link_changes::LinkChanges;
 use peer_quota::PeerQuota;
 use pool::Pool;
 
-/// How many dials may wait or be under way, or have failed and not been told.
+/// Maximum number of dials: waiting, in progress, or failed and not yet reported to the owner.
 pub const DIALS: usize = 256;
-/// How long a message may be that goes by stream.
+/// Maximum length of a message that travels as a stream, in bytes.
 pub const MESSAGE_LIMIT: usize = 1 << 20;
-/// How long a packet may be that goes as a datagram. What fits into every path.
+/// Maximum length of a packet that travels as a datagram, in bytes. It fits into every path.
 pub const DATAGRAM_LIMIT: usize = 1_150;
-/// How long the polite end of all links may take.
+/// How long [`Transport::shutdown`] waits until all links are closed.
 const SHUTDOWN: Duration = Duration::from_secs(1);
-/// How often the old port is tried when the socket is replaced, and how long between.
+/// How often [`Transport::rebind`] tries to bind the old port, and the wait between two tries.
 const REBIND_TRIES: u32 = 20;
 const REBIND_WAIT: Duration = Duration::from_millis(10);
-/// So many shares of members without a link are kept before they are looked through.
+/// Number of quotas of members without a link that are kept before unused ones are dropped.
 const SHARES_LEFT: usize = 64;
-/// How much of a peer's words we repeat.
+/// Maximum length of an error text, in characters. It may contain text from a peer.
 const REASON_LENGTH: usize = 200;
 
-/// Why a connection is closed, on the wire.
+/// Why a connection is closed: the QUIC application error code.
 #[derive(Debug, Clone, Copy)]
 #[repr(u32)]
 pub(crate) enum Code {
@@ -93,29 +87,29 @@ impl From<Code> for VarInt {
     }
 }
 
-/// What changes together: tidings must come in the order of the pool's changes.
+/// State under one lock: link changes must have the same order as the changes of the pool.
 struct LinkState {
     pool: Pool<Arc<Link>>,
     link_changes: LinkChanges,
-    /// Those of members with a link, and of members that used theirs up not long ago.
+    /// Quotas of members with a link, and of members whose quota is not full again yet.
     shares: BTreeMap<MemberId, Arc<PeerQuota>>,
     dialling_members: BTreeSet<MemberId>,
     dialling_addresses: BTreeSet<SocketAddr>,
 }
 
-/// The client's half of [`Tls`], ready for use.
+/// The client part of [`Tls`], converted for quinn.
 struct Dialler {
     config: quinn::ClientConfig,
     identify: Identify,
 }
 
-/// What all tasks of a transport share.
+/// State that all tasks of a transport share.
 struct Inner {
     settings: Settings,
     endpoint: Endpoint,
     dialler: Mutex<Dialler>,
     state: Mutex<LinkState>,
-    /// Wakes the task that tells tidings.
+    /// Wakes the task that sends link changes to the owner.
     news: Notify,
     events: mpsc::Sender<TransportEvent>,
     service: Arc<dyn Service>,
@@ -124,24 +118,24 @@ struct Inner {
     requests: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     enrolling: Semaphore,
-    /// Bytes that may still be taken in.
+    /// Free bytes of the budget for received messages and requests, of all links together.
     inbound: Arc<Semaphore>,
     half_open: AtomicUsize,
-    /// Counts uses of links, so that the least recently used one is known.
+    /// Counter of uses of links. It gives the order in which links were last used.
     clock: AtomicU64,
     connections: AtomicU64,
     opened: Instant,
     stopping: AtomicBool,
 }
 
-/// A handle on the endpoint and its links. When the last one is dropped, all links are closed.
+/// Handle of the endpoint and its links. When the last handle is dropped, all links are closed.
 #[derive(Clone)]
 pub struct Transport {
     inner: Arc<Inner>,
     _life: Arc<Life>,
 }
 
-/// Ends the endpoint with the last handle. Tasks hold [`Inner`] only.
+/// Closes the endpoint when the last handle is dropped. Tasks keep [`Inner`] only.
 struct Life(Arc<Inner>);
 
 impl Drop for Life {
@@ -151,8 +145,8 @@ impl Drop for Life {
 }
 
 impl Transport {
-    /// Listens, and starts to answer. Needs a tokio runtime with IO and time,
-    /// as do [`Transport::dial`] and [`Transport::send`].
+    /// Binds the socket and starts to answer handshakes. Needs a tokio runtime with IO and time, as
+    /// do [`Transport::dial`] and [`Transport::send`].
     pub fn open(
         settings: Settings,
         tls: Tls,
@@ -198,8 +192,8 @@ impl Transport {
         Ok(Self { _life: Arc::new(Life(inner.clone())), inner })
     }
 
-    /// Begins a dial and returns at once. If a member is given and somebody else answers, the dial
-    /// fails.
+    /// Starts a dial and returns immediately. If `member` is given and another member answers, the
+    /// dial fails.
     pub fn dial(&self, member: Option<MemberId>, address: SocketAddr) -> Result<(), DialRefused> {
         if self.inner.stopping.load(Ordering::Relaxed) {
             return Err(DialRefused::Stopped);
@@ -209,8 +203,8 @@ impl Transport {
         Ok(())
     }
 
-    /// Sends a packet and does not wait. Without a link it is dropped; on a slow link newer packets
-    /// replace older ones. Both are counted.
+    /// Sends a packet without waiting. Without a link the packet is dropped. On a slow link newer
+    /// packets replace older ones. Both are counted.
     pub fn send(&self, to: MemberId, bytes: Bytes, delivery: Delivery) {
         match self.inner.link(to) {
             Some(link) => link.send(&self.inner, bytes, delivery),
@@ -218,7 +212,7 @@ impl Transport {
         }
     }
 
-    /// Closes the link of a member, and tells `LinkDown`.
+    /// Closes the link of a member and reports `LinkDown`.
     pub fn close(&self, member: MemberId, reason: &str) {
         let taken = {
             let mut state = self.inner.state();
@@ -234,28 +228,28 @@ impl Transport {
         }
     }
 
-    /// Where we listen. The port is never zero; the IP may be the wildcard.
+    /// Address of the socket. The port is never zero; the IP address may be the wildcard.
     pub fn address(&self) -> SocketAddr {
         self.inner.endpoint.local_addr().unwrap_or(self.inner.settings.listen)
     }
 
-    /// All links, by member.
+    /// One entry per linked member, by member id: the connection that is used for sending.
     pub fn links(&self) -> Vec<LinkInfo> {
         let links: Vec<_> = self.inner.state().pool.all().cloned().collect();
         links.iter().map(|link| link.info()).collect()
     }
 
-    /// One member's link.
+    /// The link of one member. `None`: there is no link.
     pub fn link(&self, member: MemberId) -> Option<LinkInfo> {
         self.inner.link(member).map(|link| link.info())
     }
 
-    /// What was refused and lost so far.
+    /// Number of refusals and losses by reason, since the transport was opened.
     pub fn counters(&self) -> Counters {
         self.inner.tally.read()
     }
 
-    /// Uses another certificate from the next handshake on. Links stay as they are.
+    /// Uses other credentials from the next handshake on. Existing links stay.
     pub fn replace_tls(&self, tls: Tls) -> Result<(), TransportError> {
         let server = self.inner.settings.server(&tls)?;
         let config = self.inner.settings.client(&tls)?;
@@ -264,8 +258,9 @@ impl Transport {
         Ok(())
     }
 
-    /// Makes a new socket, on the same port if it can be had, and lets all links continue on it. For
-    /// a machine whose network went away and came back; a mere change of its address needs nothing.
+    /// Binds a new socket, if possible on the same port, and moves all links to it. Use it when the
+    /// network of the machine went down and came back. A change of the machine's address alone does
+    /// not need it.
     pub async fn rebind(&self) -> Result<SocketAddr, TransportError> {
         let old = self.address();
         let replace = |address| {
@@ -275,8 +270,8 @@ impl Transport {
                 .rebind(socket)
                 .map_err(|source| TransportError::Socket { address, source })
         };
-        // The endpoint keeps the socket before for what is still on its way, so the old port is
-        // free only after two changes, and when every connection has made the last one.
+        // The endpoint keeps the previous socket for packets in flight. So the old port is free
+        // only after two changes, and only when every connection has made the last one.
         let anywhere = SocketAddr::new(old.ip(), 0);
         replace(anywhere)?;
         replace(anywhere)?;
@@ -289,10 +284,11 @@ impl Transport {
         Ok(self.address())
     }
 
-    /// Closes all links and tells the peers, within a second. `LinkDown` is told of each.
+    /// Closes all links and notifies the peers, within one second. Reports `LinkDown` for each
+    /// link.
     pub async fn shutdown(&self) {
         self.inner.stop();
-        // Who does not hear it finds out by the idle timeout.
+        // A peer that does not receive the close detects it by the idle timeout.
         let _ = tokio::time::timeout(SHUTDOWN, self.inner.endpoint.wait_idle()).await;
     }
 }
@@ -306,12 +302,12 @@ impl Inner {
         self.state().pool.latest(member).cloned()
     }
 
-    /// The time for shares.
+    /// Time since the transport was opened: the clock of the quotas.
     fn now(&self) -> Duration {
         self.opened.elapsed()
     }
 
-    /// What a member may send.
+    /// The quota of a member, created if it does not exist.
     fn quota(&self, member: MemberId) -> Arc<PeerQuota> {
         let (now, inbound) = (self.now(), self.settings.inbound_per_link);
         let mut state = self.state();
@@ -352,10 +348,10 @@ impl LinkState {
         Ok(())
     }
 
-    /// Forgets the shares of those who have no link and owe nothing.
+    /// Drops the quotas of members that have no link and whose quota is full again.
     fn forget_shares(&mut self, now: Duration) {
         if self.shares.len() > self.pool.len() + SHARES_LEFT {
-            // A share of a link stands in the link too.
+            // The link of a member has a second reference to the quota.
             self.shares.retain(|_, quota| Arc::strong_count(quota) > 1 || !quota.is_whole(now));
         }
     }
@@ -368,7 +364,8 @@ impl LinkState {
     }
 }
 
-/// Tells what must not be lost, as fast as the owner listens.
+/// Sends link changes and failed dials to the owner, as fast as the owner receives them. None of
+/// them is lost.
 async fn tell(inner: Arc<Inner>) {
     loop {
         tokio::select! {
@@ -392,7 +389,7 @@ async fn tell(inner: Arc<Inner>) {
     }
 }
 
-/// A socket; on a machine without IPv6 its wildcard is that of IPv4.
+/// Binds a socket. On a machine without IPv6, the IPv6 wildcard becomes the IPv4 wildcard.
 fn listen(address: SocketAddr) -> Result<UdpSocket, TransportError> {
     let bound = UdpSocket::bind(address).or_else(|error| match address {
         SocketAddr::V6(v6)
@@ -405,19 +402,19 @@ fn listen(address: SocketAddr) -> Result<UdpSocket, TransportError> {
     bound.map_err(|source| TransportError::Socket { address, source })
 }
 
-/// An IPv4 address that a socket of both families shows as an IPv6 one, as IPv4 again.
+/// Converts an IPv4-mapped IPv6 address, as a dual-stack socket reports it, to IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// What a connection's end is called. The peer's words in it are cut, and hold no line breaks.
+/// The text of an error. Text of a peer in it is truncated and contains no line breaks.
 fn words(error: &impl ToString) -> String {
     let text = error.to_string();
     text.chars().take(REASON_LENGTH).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// What a panicking task left is still true: each change under a lock is one assignment or one
-/// call of code that does not panic.
+/// Locks and ignores poisoning. The state is consistent after a panic, because each change under a
+/// lock is one assignment or one call of code that does not panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,23 +1,23 @@
-//! Where we are, and where names point to.
+//! Address of this machine, and name resolution.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-/// How often names are looked up again when all of them were found.
+/// Interval of name resolution when all names were resolved.
 const RESOLVE_EVERY: Duration = Duration::from_secs(300);
 
-/// The first wait after a look-up that did not find them all. Each is twice the last, up to the
-/// longest.
+/// First and longest wait after a resolution in which a name failed. Each wait is twice the
+/// previous one.
 const RESOLVE_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// When to look names up again: soon, as long as some are not found.
+/// Decides when to resolve the names again: soon, as long as some are not resolved.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     failures: u32,
 }
 
 impl Names {
-    /// A look-up is over. The wait until the next.
+    /// Records the result of a resolution. Returns the wait until the next one.
     pub(super) fn looked_up(&mut self, is_complete: bool) -> Duration {
         if is_complete {
             self.failures = 0;
@@ -30,19 +30,19 @@ impl Names {
     }
 }
 
-/// What came of looking names up.
+/// Result of [`resolve`].
 #[derive(Debug, Default)]
 pub(super) struct ResolvedNames {
-    /// The addresses, in the order of the names.
+    /// Addresses, in the order of the names.
     pub(super) addresses: Vec<SocketAddr>,
-    /// Whether each name has one.
+    /// Whether each name has at least one address.
     pub(super) is_complete: bool,
 }
 
-/// The longest that one look-up may take.
+/// Time limit for resolving one name.
 const LOOK_UP: Duration = Duration::from_secs(5);
 
-/// The addresses of `host:port` texts. A name that does not resolve is logged, and tried again later.
+/// Resolves `host:port` texts. A name that does not resolve is logged, and tried again later.
 pub(super) async fn resolve(names: &[String]) -> ResolvedNames {
     let mut addresses = Vec::new();
     let mut is_complete = true;
@@ -62,7 +62,7 @@ pub(super) async fn resolve(names: &[String]) -> ResolvedNames {
     ResolvedNames { addresses, is_complete }
 }
 
-/// The address by which this machine would speak to another. Nothing is sent.
+/// Local address that this machine would use to reach `other`. Nothing is sent. `None`: no route.
 pub(super) fn towards(other: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = match other {
         SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
@@ -74,10 +74,10 @@ pub(super) fn towards(other: SocketAddr) -> Option<IpAddr> {
     (!ours.is_unspecified()).then_some(ours)
 }
 
-/// What to call our address at first: others will tell us if they see another one.
+/// The address that this member publishes first. Peers report another one if they see it.
 pub(super) fn ours(listen: SocketAddr, port: u16, seed: Option<SocketAddr>) -> SocketAddr {
     let ip = if listen.ip().is_unspecified() {
-        // An address for documentation: it only has to lie beyond the default route.
+        // An address for documentation: it only needs to be behind the default route.
         let somewhere = SocketAddr::from(([192, 0, 2, 1], 9));
         let found = seed.and_then(towards).or_else(|| towards(somewhere));
         found.unwrap_or(std::net::Ipv4Addr::LOCALHOST.into())

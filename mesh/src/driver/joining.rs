@@ -1,4 +1,4 @@
-//! Becoming a member: the side that asks, and the side that answers.
+//! Joining the mesh: the machine that asks, and the coordinator that answers.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -15,28 +15,29 @@ use crate::tls::enrol::{EnrolError, EnrolReply, EnrolRequest, accept_join, answe
 use crate::tls::token::JoinToken;
 use crate::transport::{Enrolment, enrol};
 
-/// How long one coordinator has to answer.
+/// Time limit for the answer of one coordinator.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Why this machine did not become a member. It may try again with the same token.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// The disk.
+    /// The member directory cannot be read or written.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// TLS.
+    /// TLS cannot be configured.
     #[error("TLS: {0}")]
     Tls(String),
-    /// None of the token's addresses could be used. One line each.
+    /// No address of the join token gave an answer. The text has one line per address.
     #[error("no coordinator could be reached:\n{0}")]
     Unreachable(String),
-    /// A coordinator answered, and not with a certificate.
+    /// A coordinator refused, or its reply has no valid certificate.
     #[error(transparent)]
     Refused(#[from] EnrolError),
 }
 
-/// Joins with a token: the key is made here, the certificate comes from the coordinator, and both
-/// are kept in `folder`. May be repeated after any failure or crash with the same token.
+/// Joins with a token: generates the key on this machine, requests the certificate from a
+/// coordinator, and stores both in `folder`. May be repeated after any failure or crash with the
+/// same token.
 pub async fn join(
     token: &JoinToken,
     kind: Kind,
@@ -64,7 +65,7 @@ pub async fn join(
     Err(JoinError::Unreachable(failures.join("\n")))
 }
 
-/// One question to one coordinator, whom we know by its authority's fingerprint alone.
+/// Sends one request to one coordinator, which is verified by the fingerprint of its CA only.
 pub(super) async fn ask(
     at: SocketAddr,
     ca: crate::tls::certificate::Fingerprint,
@@ -75,8 +76,8 @@ pub(super) async fn ask(
     EnrolReply::decode(&reply).map_err(|e| e.to_string())
 }
 
-/// What answers those who enrol. The authority writes to disk: one at a time, on a thread that may
-/// wait.
+/// Handler for enrolment requests. The CA writes to disk, so requests run one at a time, on a
+/// blocking thread.
 pub fn enrolment(authority: Arc<Mutex<Authority>>) -> Enrolment {
     Arc::new(move |bytes, from| {
         let authority = authority.clone();

@@ -1,9 +1,10 @@
-//! What a member keeps from one life to the next: its generation, whom it knew, and who was revoked.
+//! What a member stores on disk for its next start: its generation, known peers, and revocations.
 //!
-//! The generation is written before it is used: a life that others have heard of is never repeated,
-//! even if the clock goes back. The peers are a help, written now and then; without them the seeds do.
-//! Who was revoked is written as soon as it is heard: a member that begins anew while it is cut off
-//! from the coordinators must not let them in. A damaged file of these is not passed over.
+//! - Generation: written before it is used. A generation that peers have received is never used
+//!   again, even if the clock goes back.
+//! - Peers: written from time to time. They help to find the mesh; without them the seeds are used.
+//! - Revocations: written as soon as they are received. A member that restarts without a connection
+//!   to the coordinators must still reject revoked members. So a damaged file is an error.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,25 +21,25 @@ use crate::member::revocation::{REVOKED, is_needed};
 use crate::record::Revocation;
 use crate::tls::durable;
 
-/// Peers that are kept. A few suffice to find the others.
+/// Maximum number of stored peers. A few are enough to find the others.
 const PEERS: usize = 64;
 
-/// Bytes that either of the small files may have.
+/// Maximum size of the generation file and of the peers file, in bytes.
 const FILE_BYTES: u64 = 64 << 10;
 
-/// Bytes of the file of revoked members: a line of some fifty for each.
+/// Maximum size of the revocation file, in bytes: about fifty per member.
 const REVOKED_BYTES: u64 = 64 * REVOKED as u64;
 
-/// Somebody we knew.
+/// A peer that was present at some time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct KnownPeer {
-    /// For people who look into the file.
+    /// Name of the peer, for operators who read the file.
     name: String,
     coordinator: bool,
     pub(super) address: SocketAddr,
 }
 
-/// The three files.
+/// The three files: generation, peers and revocations.
 #[derive(Debug)]
 pub(super) struct PersistedPeers {
     path: PathBuf,
@@ -49,15 +50,15 @@ pub(super) struct PersistedPeers {
     saving: Option<tokio::task::JoinHandle<()>>,
     revoked: BTreeMap<MemberId, u64>,
     revoked_path: PathBuf,
-    /// What is on disk is not what is known.
+    /// The revocations in memory differ from those on disk.
     revoked_changed: bool,
     saving_revoked: Option<tokio::task::JoinHandle<()>>,
-    /// The last try to write it failed.
+    /// The last write of the revocations failed.
     revoked_failed: Arc<AtomicBool>,
 }
 
 impl PersistedPeers {
-    /// Reads both, and begins a new generation.
+    /// Reads the three files and starts a new generation.
     pub(super) fn open(folder: &Path, now: Timestamp) -> Result<PersistedPeers, MeshError> {
         let path = folder.join("generation");
         let failed = |what: String| MeshError::PersistedPeers { path: path.clone(), what };
@@ -100,7 +101,7 @@ impl PersistedPeers {
         })
     }
 
-    /// Who was revoked, as far as we ever heard.
+    /// All stored revocations.
     pub(super) fn revoked(&self) -> Vec<Revocation> {
         let entry = |(member, until_s): (&MemberId, &u64)| {
             let (member, until_s) = (*member, *until_s);
@@ -109,14 +110,14 @@ impl PersistedPeers {
         self.revoked.iter().map(entry).collect()
     }
 
-    /// These are revoked.
+    /// Adds revocations. [`PersistedPeers::save_revoked`] writes them.
     pub(super) fn revoke(&mut self, list: &[Revocation]) {
         self.revoked.extend(list.iter().map(|entry| (entry.member, entry.until_s)));
         self.revoked_changed = true;
     }
 
-    /// Writes down who is revoked if that changed, on a thread that may wait for the disk. What fails
-    /// is tried again at the next call.
+    /// Writes the revocations if they changed, on a blocking thread. A failed write is repeated at
+    /// the next call.
     pub(super) fn save_revoked(&mut self, now: Timestamp) {
         self.revoked_changed |= self.revoked_failed.swap(false, Ordering::Relaxed);
         let busy = self.saving_revoked.as_ref().is_some_and(|saving| !saving.is_finished());
@@ -142,12 +143,12 @@ impl PersistedPeers {
         self.generation
     }
 
-    /// MemberSelector we knew in the last life, coordinators first.
+    /// Peers from earlier generations, coordinators first.
     pub(super) fn peers(&self) -> &[KnownPeer] {
         &self.known
     }
 
-    /// Somebody is there. Coordinators take the place of others.
+    /// Adds a peer that is present. When the list is full, a coordinator replaces a cell.
     pub(super) fn remember(&mut self, identity: &MemberIdentity, address: SocketAddr) {
         let coordinator = identity.kind == Kind::Coordinator;
         let name = identity.name.as_str().to_owned();
@@ -165,7 +166,7 @@ impl PersistedPeers {
         self.changed = true;
     }
 
-    /// Writes the peers if they changed, on a thread that may wait for the disk.
+    /// Writes the peers if they changed, on a blocking thread.
     pub(super) fn save_soon(&mut self) {
         let busy = self.saving.as_ref().is_some_and(|saving| !saving.is_finished());
         if !self.changed || busy {
@@ -173,7 +174,8 @@ impl PersistedPeers {
         }
         self.changed = false;
         let mut peers: Vec<KnownPeer> = self.peers.values().cloned().collect();
-        // Those of the last life that were not met in this one may be on the other side of a cut.
+        // Peers of earlier generations that were not met in this one may be behind a network
+        // partition.
         let unmet = self.known.iter().filter(|old| !peers.iter().any(|p| p.name == old.name));
         let unmet: Vec<KnownPeer> = unmet.cloned().collect();
         peers.extend(unmet.into_iter().take(PEERS.saturating_sub(self.peers.len())));
@@ -188,7 +190,8 @@ impl PersistedPeers {
     }
 }
 
-/// A line for each: the member, and when its last certificate ends in seconds.
+/// Reads the revocation file. One line per member: its id, and the end of its last certificate in
+/// seconds since the Unix epoch.
 fn read_revoked(path: &Path) -> Result<BTreeMap<MemberId, u64>, MeshError> {
     let failed = |what: String| MeshError::PersistedPeers { path: path.to_owned(), what };
     let bytes = durable::read(path, REVOKED_BYTES).map_err(|e| failed(e.to_string()))?;
@@ -236,7 +239,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let now = Timestamp::from_secs(1_000_000_000);
         let mut persisted = PersistedPeers::open(folder.path(), now).unwrap();
-        // A folder stands where the file is to be.
+        // A directory with the name of the file.
         let path = folder.path().join("revoked");
         std::fs::create_dir(&path).unwrap();
         let list = [Revocation::new(MemberId([3; 16]), now + Duration::from_secs(9))];

@@ -1,4 +1,5 @@
-//! Renewing our certificate long before it ends; and also after, when we were cut off for long.
+//! Renewal of this member's certificate: long before it expires, or afterwards if the member was
+//! disconnected for a long time.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,12 +9,13 @@ use crate::identity::Kind;
 use crate::member::{MemberInput, MemberState};
 use crate::tls::enrol::{EnrolReply, accept_renewal, request_renewal};
 
-/// The wait after a renewal that failed, or came to nothing: a twentieth of the certificate's life,
-/// within these bounds.
+/// Shortest and longest wait after a renewal that failed or gave the same certificate. The wait is
+/// a twentieth of the certificate's validity.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
 
 impl Driver {
-    /// When to renew, as an instant. Members that joined together do not renew together.
+    /// When to renew. Depends on the member id, so that members that joined together do not renew
+    /// together.
     pub(super) fn renewal_due(&self) -> tokio::time::Instant {
         let [high, low, ..] = self.credentials.identity().member.0;
         let due = self.credentials.renew_at(u16::from_be_bytes([high, low]));
@@ -27,7 +29,7 @@ impl Driver {
         tokio::time::Instant::now() + wait
     }
 
-    /// Asks a coordinator for a new certificate, in a task of its own.
+    /// Requests a new certificate from a coordinator, in a task of its own.
     pub(super) fn begin_renewal(&mut self) {
         let Some(orders) = self.orders.upgrade() else { return };
         self.renewing = true;
@@ -74,7 +76,9 @@ impl Driver {
         });
     }
 
-    /// Where a coordinator may answer: those we hear of, then those we once knew.
+    /// Addresses at which a coordinator may answer: known coordinators (those present first), then
+    /// stored peers, then seeds that are IP addresses. Seeds with a host name are not resolved
+    /// here.
     fn coordinators(&self) -> Vec<SocketAddr> {
         let members = self.member.members().filter(|(h, ..)| h.kind == Kind::Coordinator);
         let mut known: Vec<_> = members.collect();
@@ -87,7 +91,7 @@ impl Driver {
         all
     }
 
-    /// The task is done; the credentials are new, or the old ones.
+    /// Handles the end of the renewal task. `credentials` are new, or the old ones if it failed.
     pub(super) fn renewed(&mut self, credentials: crate::tls::credentials::Credentials) {
         self.renewing = false;
         if credentials.certificate() == self.credentials.certificate() {

@@ -1,20 +1,22 @@
-//! What stands before the body of a request and of a reply.
+//! Heads of requests and replies: the bytes before a body.
 //!
-//! A stream carries one request and its reply. A request is `V`, the method (2 bytes), the time in
-//! milliseconds that the asker still waits (4), the body's length (4), the body. A reply is `v`, a
-//! status (1), the length (4), the body or the text of a refusal. Numbers are big-endian. What
-//! follows after the body is not read: a later release may put something there. Which layout is
-//! spoken at all, the link's version says, that both sides agreed on when it came up.
+//! A stream carries one request and its reply. Numbers are big-endian.
+//! - Request: `V`, method (2 bytes), time in milliseconds that the caller still waits (4), length
+//!   of the body (4), body.
+//! - Reply: `v`, status (1), length (4), body or text of the refusal.
+//!
+//! Bytes after the body are not read: a later release may use them. The version of the link, agreed
+//! on when the link came up, selects this layout.
 
 use std::time::Duration;
 
 use super::Refusal;
 
-/// Length of what stands before a request's body.
+/// Length of the head of a request, in bytes.
 pub const REQUEST_HEAD: usize = 11;
-/// Length of what stands before a reply's body.
+/// Length of the head of a reply, in bytes.
 pub const REPLY_HEAD: usize = 6;
-/// How long the text of a refusal may be. What is longer is cut.
+/// Maximum length of the text of a refusal, in bytes. A longer text is truncated.
 pub const REFUSAL_TEXT: usize = 1024;
 
 const REQUEST_MARK: u8 = b'V';
@@ -29,28 +31,28 @@ const DEADLINE_EXCEEDED: u8 = 5;
 const FAILED: u8 = 6;
 const NOT_ALLOWED: u8 = 7;
 
-/// What is known of a request before its body.
+/// Head of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestHead {
-    /// Which request.
+    /// Number of the request's method.
     pub method: u16,
-    /// How long the asker waits. Milliseconds on the wire.
+    /// How long the caller waits for the reply. Milliseconds on the wire.
     pub deadline: Duration,
-    /// How long the body is, as claimed. Nothing may be allocated for it yet.
+    /// Length of the body in bytes, as the peer claims it. Do not allocate memory by it.
     pub length: u32,
 }
 
-/// What is known of a reply before its body.
+/// Head of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyHead {
-    /// Zero, or the code of a refusal.
+    /// 0: a body follows. Otherwise the code of the refusal.
     pub status: u8,
-    /// How long the body is, as claimed. Nothing may be allocated for it yet.
+    /// Length of the body in bytes, as the peer claims it. Do not allocate memory by it.
     pub length: u32,
 }
 
 impl RequestHead {
-    /// The bytes before the body.
+    /// Encodes the head.
     pub fn encode(&self) -> [u8; REQUEST_HEAD] {
         let mut bytes = [REQUEST_MARK; REQUEST_HEAD];
         let millis = u32::try_from(self.deadline.as_millis()).unwrap_or(u32::MAX);
@@ -60,7 +62,7 @@ impl RequestHead {
         bytes
     }
 
-    /// Reads them. `None`: these are not the bytes before a request.
+    /// Decodes the head. `None`: these bytes are not the head of a request.
     pub fn decode(bytes: &[u8; REQUEST_HEAD]) -> Option<Self> {
         let [REQUEST_MARK, m0, m1, d0, d1, d2, d3, l0, l1, l2, l3] = *bytes else { return None };
         Some(Self {
@@ -72,18 +74,19 @@ impl RequestHead {
 }
 
 impl ReplyHead {
-    /// Whether a body follows and not the text of a refusal.
+    /// Whether a body follows, and not the text of a refusal.
     pub fn is_ok(&self) -> bool {
         self.status == OK
     }
 
-    /// Reads the bytes before a reply's body. `None`: they are none.
+    /// Decodes the head. `None`: these bytes are not the head of a reply.
     pub fn decode(bytes: &[u8; REPLY_HEAD]) -> Option<Self> {
         let [REPLY_MARK, status, l0, l1, l2, l3] = *bytes else { return None };
         Some(Self { status, length: u32::from_be_bytes([l0, l1, l2, l3]) })
     }
 
-    /// The refusal that the status and `text` tell. A code of a later release is a failure.
+    /// The refusal of this status and `text`. An unknown code, from a later release, becomes
+    /// `Failed`.
     pub fn refusal(&self, text: &[u8]) -> Refusal {
         let text = String::from_utf8_lossy(&text[..text.len().min(REFUSAL_TEXT)]).into_owned();
         match self.status {
@@ -99,7 +102,7 @@ impl ReplyHead {
     }
 }
 
-/// The whole reply: its head and its body.
+/// Encodes a whole reply: head and body.
 pub fn reply(answer: Result<Vec<u8>, Refusal>) -> Vec<u8> {
     let (status, mut body) = match answer {
         Ok(body) => (OK, body),

@@ -1,5 +1,5 @@
-//! The numbers of the questions that cells and coordinators ask each other. A number is never given
-//! to another question again: what changes otherwise than by growing gets a new one.
+//! Method numbers of the requests between cells and coordinators. A number is never reused for
+//! another request. A change other than a new field at the end needs a new number.
 
 use serde::de::DeserializeOwned;
 use volvox_protocol::exchange::{
@@ -51,7 +51,7 @@ impl Request for OpenTerminal {
 
 impl StreamingRequest for OpenTerminal {}
 
-/// Reads a carried value, which another release may have written. Nothing is known of its rules yet.
+/// Decodes a carried value, which another release may have written. The value is not validated.
 pub fn open<T: DeserializeOwned>(carried: &Carried<T>) -> Result<T, CodecError> {
     codec::decode(carried.bytes(), volvox_protocol::limits::FRAME_BYTES)
 }

@@ -1,4 +1,4 @@
-//! [`Authenticator`] with the certificates of the cluster's authority. Computes, and does nothing else.
+//! [`Authenticator`] with the certificates of the cluster's certificate authority (CA). Pure.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -10,11 +10,11 @@ use super::certificate::CaCertificate;
 use super::key::{MemberKey, verify_raw};
 use crate::identity::{Authenticator, CertificateError, MemberIdentity, Signature};
 
-/// What every statement is signed behind, so that no signature for another purpose (a handshake, a
-/// request for a certificate) can be taken for a statement, nor the other way round.
+/// Prefix of every signed statement. With it, a signature for another purpose (a handshake, a
+/// certificate request) is not valid for a statement, and the reverse.
 const DOMAIN: &[u8] = b"volvox statement v1\0";
 
-/// Signs with a member's key, checks against its cluster's authority.
+/// Signs with a member's key, and verifies against the CA of its cluster.
 #[derive(Debug, Clone)]
 pub struct ClusterAuthenticator {
     key: Arc<MemberKey>,
@@ -22,12 +22,12 @@ pub struct ClusterAuthenticator {
 }
 
 impl ClusterAuthenticator {
-    /// For the holder of `key`, in the cluster of `ca`.
+    /// Authenticator of the member that has `key`, in the cluster of `ca`.
     pub fn new(key: Arc<MemberKey>, ca: CaCertificate) -> Self {
         ClusterAuthenticator { key, ca }
     }
 
-    /// The authority's certificate.
+    /// The certificate of the CA.
     pub fn ca(&self) -> &CaCertificate {
         &self.ca
     }

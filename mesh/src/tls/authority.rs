@@ -1,9 +1,10 @@
-//! The cluster's authority: its key, its register, and the folder that holds both.
+//! The certificate authority (CA) of the cluster: its key, its registry, and their directory.
 //!
-//! The folder (0700) holds `authority.pem`, key and certificate in one, and `register`, which is
-//! written anew, whole, before anything that it says is told to anybody. Nothing damaged is ever
-//! replaced: without the register one would not know who was expelled, so a person must decide.
-//! Lives on the coordinator; only one process at a time has the folder.
+//! The directory (0700) contains `authority.pem`, with key and certificate, and the file
+//! `register`, the registry. The registry is written as a whole before the CA publishes anything
+//! that depends on it. The CA never replaces a damaged file: without the registry it would not be
+//! known which members are revoked, so an operator must decide. The CA runs on the coordinator, and
+//! only one process at a time uses the directory.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -29,69 +30,71 @@ use crate::identity::{Kind, MemberId};
 
 pub use super::durable::FileError;
 
-/// For how long a member's certificate is valid if nothing else is said: thirty days.
+/// Default validity of a member's certificate: 30 days.
 pub const VALIDITY: Duration = Duration::from_secs(30 * 86_400);
 
-/// No certificate may be valid for less.
+/// Minimum validity of a member's certificate.
 pub const SHORTEST_VALIDITY: Duration = Duration::from_secs(60);
-/// Nor for longer: an expelled member must be remembered until its certificate ends.
+/// Maximum validity of a member's certificate. There is one because a revoked member must be stored
+/// until its certificate expires.
 pub const LONGEST_VALIDITY: Duration = Duration::from_secs(365 * 86_400);
 
-/// What the register begins with. The number is its version.
+/// First bytes of the registry file. The number is the version of the format.
 const MAGIC: &[u8] = b"volvox register 1\n";
 
-/// The longest register that is read: 50,000 members with the longest names, and the tokens.
+/// Maximum size of the registry file, in bytes: 50,000 members with the longest names, and the
+/// tokens.
 const REGISTER_BYTES: u64 = 64 << 20;
 const PEM_BYTES: u64 = 64 << 10;
 
-/// Why the authority did not do it. Nothing was issued.
+/// Why the CA did not do what was requested. Nothing was issued.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    /// It may not be.
+    /// The registry refused the request.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The token that was asked for cannot be written as a line.
+    /// The requested join token cannot be written as a line.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The disk. What was asked for may be asked for again.
+    /// A file could not be read or written. The same request may be sent again.
     #[error(transparent)]
     File(#[from] FileError),
-    /// No key.
+    /// A key or random bytes could not be generated.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// A file is not what it was. A person must look.
+    /// The content of a file is not valid. An operator must look at it.
     #[error("{} is damaged: {what}; restore the folder from a backup", path.display())]
     Damaged {
-        /// Which file.
+        /// The damaged file.
         path: PathBuf,
         /// What is wrong with it.
         what: String,
     },
-    /// Another process is at it.
+    /// Another process uses the directory.
     #[error("{} is in use by another process", .0.display())]
     InUse(PathBuf),
-    /// The setting is out of bounds.
+    /// The configured validity is out of range.
     #[error("certificates are valid for a minute to a year, not for {0:?}")]
     Validity(Duration),
 }
 
-/// A certificate, as the authority hands it out.
+/// A certificate that the CA issued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issued {
-    /// MemberSelector it is for.
+    /// The member that it is for.
     pub member: MemberId,
     /// The certificate (DER).
     pub certificate: Vec<u8>,
 }
 
-/// What the register's file holds, behind its head.
+/// Content of the registry file after its head.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     ca: Fingerprint,
     register: CaRegistry,
 }
 
-/// The authority. All its methods block on the disk.
+/// The CA of the cluster. All its methods that change something block on the disk.
 pub struct Authority {
     folder: PathBuf,
     key: MemberKey,
@@ -108,8 +111,8 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// Opens the authority in `folder`, or makes a new one if there never was one. Certificates
-    /// will be valid for `validity`.
+    /// Opens the CA in `folder`, or creates a new one if there never was one. New certificates are
+    /// valid for `validity`.
     pub fn open(now: Timestamp, folder: &Path, validity: Duration) -> Result<Self, AuthorityError> {
         if validity < SHORTEST_VALIDITY || validity > LONGEST_VALIDITY {
             return Err(AuthorityError::Validity(validity));
@@ -138,7 +141,8 @@ impl Authority {
             (None, Some(stored)) if !stored.register.is_empty() => {
                 return Err(damaged(&pem_path, "it is missing, but the register is not".into()));
             }
-            // The register is written first, so an empty one alone is a first start that was cut.
+            // The registry is written first, so an empty one alone means an interrupted first
+            // start.
             (None, Some(_) | None) => {
                 let key = MemberKey::generate()?;
                 let der = issue_ca(now, &key);
@@ -154,17 +158,17 @@ impl Authority {
         Ok(Authority { folder: folder.to_owned(), key, ca, register, validity, _lock: lock })
     }
 
-    /// The authority's certificate.
+    /// The certificate of the CA.
     pub fn ca(&self) -> &CaCertificate {
         &self.ca
     }
 
-    /// Who is in, who is out, which tokens there are.
+    /// The registry: members, revoked members and join tokens.
     pub fn register(&self) -> &CaRegistry {
         &self.register
     }
 
-    /// Makes a token that leads to `addresses` (`host:port` each).
+    /// Creates a join token that names `addresses` (`host:port` each).
     pub fn create_token(
         &mut self,
         now: Timestamp,
@@ -180,13 +184,13 @@ impl Authority {
         Ok(token)
     }
 
-    /// Takes a token back.
+    /// Revokes a join token.
     pub fn revoke_token(&mut self, id: TokenId) -> Result<(), AuthorityError> {
         self.change(|register| register.revoke_token(id))
     }
 
-    /// Enrols without a token: the coordinator itself, or whom a person on this machine names. The
-    /// same key and name again are the same member.
+    /// Enrols without a token: the coordinator itself, or a member that an operator on this machine
+    /// names. The same key and name again give the same member.
     pub fn appoint(
         &mut self,
         now: Timestamp,
@@ -202,7 +206,7 @@ impl Authority {
         Ok(self.issued(&terms))
     }
 
-    /// Enrols the bearer of a token.
+    /// Enrols a machine with a join token.
     pub fn join(&mut self, now: Timestamp, request: &Join) -> Result<Issued, AuthorityError> {
         let applicant = request.applicant(self.ca.fingerprint())?;
         let (fresh, validity) = (MemberId(random()?), self.validity_at(now));
@@ -212,7 +216,7 @@ impl Authority {
         Ok(self.issued(&terms))
     }
 
-    /// Renews a member's certificate, be it ended or not.
+    /// Renews a member's certificate, expired or not.
     pub fn renew(&mut self, now: Timestamp, request: &Renew) -> Result<Issued, AuthorityError> {
         let old = request.identity(&self.ca)?;
         let validity = self.validity_at(now);
@@ -221,7 +225,7 @@ impl Authority {
         Ok(self.issued(&terms))
     }
 
-    /// Expels a member. Telling the mesh, by [`CaRegistry::revoked`], is the caller's.
+    /// Revokes a member. The caller must publish [`CaRegistry::revoked`] to the mesh.
     pub fn revoke(
         &mut self,
         now: Timestamp,
@@ -230,12 +234,12 @@ impl Authority {
         self.change(|register| register.revoke(now, whom))
     }
 
-    /// Forgets what ended. See [`CaRegistry::prune`].
+    /// Deletes expired entries and returns their number. See [`CaRegistry::prune`].
     pub fn prune(&mut self, now: Timestamp) -> Result<usize, AuthorityError> {
         self.change(|register| Ok(register.prune(now)))
     }
 
-    /// No member's certificate outlives the authority's.
+    /// Validity of a new certificate: it does not exceed the validity of the CA's certificate.
     fn validity_at(&self, now: Timestamp) -> Duration {
         self.validity.min(self.ca.not_after().since(now))
     }
@@ -244,8 +248,8 @@ impl Authority {
         Issued { member: terms.member, certificate: issue(&self.key, terms) }
     }
 
-    /// Changes a copy, writes that down, and only then takes it: a refusal or a full disk leaves
-    /// memory and disk as they were.
+    /// Changes a copy of the registry, writes it to disk, and only then uses it. A refusal or a
+    /// full disk leaves memory and disk unchanged.
     fn change<T>(
         &mut self,
         change: impl FnOnce(&mut CaRegistry) -> Result<T, Refusal>,

@@ -1,10 +1,12 @@
-//! What the certificates of a cluster look like: made by `issue`, read by [`CaCertificate::read`].
+//! Format of the cluster's certificates: written by `issue`, read by [`CaCertificate::read`].
 //!
-//! X.509 with Ed25519 throughout. A member's certificate has no subject; who it is stands in one
-//! alternative name, `volvox://<member id>/<cell or coordinator>/<name>`. The authority signs
-//! nothing else, so the signature is checked before anything inside is looked at: the parser only
-//! ever sees what the authority wrote. A certificate is a function of its [`CertificateContent`] and the
-//! authority's key, to the byte, because Ed25519 has no randomness: asking twice gives it twice.
+//! X.509, always with Ed25519. A member's certificate has no subject. One alternative name
+//! identifies the member: `volvox://<member id>/<cell or coordinator>/<name>`. The certificate
+//! authority (CA) signs nothing else, so the signature is verified before anything inside is
+//! parsed: the parser only reads what the CA has written.
+//!
+//! A certificate is a function of its [`CertificateContent`] and the CA's key, to the byte, because
+//! Ed25519 uses no randomness. The same request twice gives the same certificate twice.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -28,28 +30,29 @@ use super::encoding;
 use super::key::{MemberKey, verify_raw};
 use crate::identity::{CertificateError, Kind, MemberId, MemberIdentity, Signature};
 
-/// No certificate of ours is longer.
+/// Maximum length of a certificate, in bytes.
 pub const CERTIFICATE_BYTES: usize = 2048;
 
-/// How long the authority's own certificate is valid: twenty years.
+/// Validity of the CA's own certificate: 20 years.
 pub const CA_VALIDITY: Duration = Duration::from_secs(20 * 365 * 86_400);
 
-/// How far back a certificate's validity begins, for clocks that are behind the authority's.
+/// How long before the current time a certificate's validity starts, for clocks that are behind the
+/// CA's.
 pub const SKEW: Duration = Duration::from_secs(300);
 
 const CA_NAME: &str = "volvox cluster";
 
-/// The last second that a certificate can name: the year 9999.
+/// The last second that a certificate can contain: the end of the year 9999.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// The algorithm identifier of Ed25519.
+/// Algorithm identifier of Ed25519 (DER).
 const ED25519: [u8; 7] = [0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70];
 
-/// What stands between the signed part and the signature: the algorithm, and the head of a bit
-/// string of 64 bytes.
+/// Bytes between the signed part and the signature: the algorithm, and the head of a bit string of
+/// 64 bytes.
 const TAIL: [u8; 10] = [0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x41, 0x00];
 
-/// SHA-256 of the authority's certificate: by this a joining cell knows its cluster.
+/// SHA-256 of the CA's certificate. A joining cell identifies its cluster by it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Fingerprint(pub [u8; 32]);
 
@@ -72,33 +75,33 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// All that is in a member's certificate.
+/// Everything that a member's certificate contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateContent {
-    /// The member.
+    /// Id of the member.
     pub member: MemberId,
-    /// What it is for.
+    /// Kind of the member: cell or coordinator.
     pub kind: Kind,
-    /// A cell's id, or the name of a coordinator.
+    /// Cell id, or the name of a coordinator.
     pub name: CellId,
-    /// The member's key.
+    /// Public key of the member (Ed25519).
     pub public_key: [u8; 32],
-    /// No two certificates of one authority have the same.
+    /// Serial number, unique among the certificates of one CA.
     pub serial: u64,
-    /// From when it is valid; whole seconds count.
+    /// Start of validity. Only whole seconds are written.
     pub not_before: Timestamp,
-    /// Until when it is valid; whole seconds count.
+    /// End of validity. Only whole seconds are written.
     pub not_after: Timestamp,
 }
 
-/// When to renew: at half of the certificate's life and up to an eighth later, so that cells which
-/// joined together do not renew together. `jitter` is the share of that eighth, in 65536ths.
+/// When to renew: after half of the validity and up to an eighth later, so that cells that joined
+/// together do not renew together. `jitter` is the part of that eighth, in units of 1/65536.
 pub fn renew_at(not_before: Timestamp, not_after: Timestamp, jitter: u16) -> Timestamp {
     let life = not_after.since(not_before);
     not_before + life / 2 + (life / 8 / 65_536) * u32::from(jitter)
 }
 
-/// Seconds since the epoch, as far as a certificate can say them.
+/// Seconds since the Unix epoch, limited to [`LAST_SECOND`].
 fn seconds(at: Timestamp) -> Duration {
     Duration::from_secs((at.as_nanos() / 1_000_000_000).min(LAST_SECOND))
 }
@@ -115,13 +118,13 @@ fn ca_params(now: Timestamp) -> CertificateParams {
     params
 }
 
-/// The authority's certificate for its own key.
+/// Creates the CA's certificate for its own key, self-signed (DER).
 pub(super) fn issue_ca(now: Timestamp, key: &MemberKey) -> Vec<u8> {
     let certificate = ca_params(now).self_signed(key);
     certificate.expect("these parameters have a binary form").der().to_vec()
 }
 
-/// A member's public key, in the form in which rcgen takes it.
+/// A member's public key, in the form that rcgen needs.
 struct PublicKey([u8; 32]);
 
 impl rcgen::PublicKeyData for PublicKey {
@@ -134,7 +137,7 @@ impl rcgen::PublicKeyData for PublicKey {
     }
 }
 
-/// The certificate with these terms, signed with the authority's key.
+/// Creates the certificate with this content, signed with the CA's key (DER).
 pub(super) fn issue(authority: &MemberKey, terms: &CertificateContent) -> Vec<u8> {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     let mut params = CertificateParams::default();
@@ -147,7 +150,7 @@ pub(super) fn issue(authority: &MemberKey, terms: &CertificateContent) -> Vec<u8
     params.subject_alt_names = vec![SanType::URI(uri)];
     params.extended_key_usages =
         vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    // Only the name and the key of the issuer go into what it signs.
+    // rcgen uses only the name and the key of the issuer for the signature.
     let issuer = Issuer::new(ca_params(Timestamp::ZERO), authority);
     let certificate = params.signed_by(&PublicKey(terms.public_key), &issuer);
     certificate.expect("these parameters have a binary form").der().to_vec()
@@ -164,7 +167,7 @@ fn malformed(what: &str) -> CertificateError {
     CertificateError::Malformed(what.to_owned())
 }
 
-/// The authority's certificate, checked, with what others' certificates are checked against.
+/// The CA's certificate, verified, with the values that members' certificates are checked against.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CaCertificate {
     der: Vec<u8>,
@@ -180,8 +183,8 @@ impl fmt::Debug for CaCertificate {
 }
 
 impl CaCertificate {
-    /// Reads an authority's certificate, and checks that it signed itself. That it is the right
-    /// authority is for the caller to know: by its fingerprint, or by where it was read from.
+    /// Reads a CA's certificate, and verifies that it is self-signed. The caller must know that it
+    /// is the right CA: by its fingerprint, or by where it was read from.
     pub fn parse(der: &[u8]) -> Result<Self, CertificateError> {
         let (signed, signature) = split(der)?;
         let certificate = parse(der)?;
@@ -197,27 +200,28 @@ impl CaCertificate {
         Ok(CaCertificate { der: der.to_vec(), public_key, subject, not_after })
     }
 
-    /// The certificate's bytes.
+    /// The certificate (DER).
     pub fn der(&self) -> &[u8] {
         &self.der
     }
 
-    /// What a join token carries of it.
+    /// The fingerprint, as in join tokens.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.der)
     }
 
-    /// When the authority ends, and all of its certificates with it.
+    /// End of the CA's validity. No certificate of this CA is valid after it.
     pub fn not_after(&self) -> Timestamp {
         self.not_after
     }
 
-    /// The authority's public key.
+    /// Public key of the CA.
     pub fn public_key(&self) -> [u8; 32] {
         self.public_key
     }
 
-    /// MemberSelector a certificate of this authority is for, at whatever time.
+    /// Verifies that this CA issued a certificate, and returns the member's identity. Ignores the
+    /// time.
     pub fn read(&self, der: &[u8]) -> Result<MemberIdentity, CertificateError> {
         let (signed, signature) = split(der)?;
         if !verify_raw(&self.public_key, signed, &signature) {
@@ -230,7 +234,7 @@ impl CaCertificate {
         Ok(identity)
     }
 
-    /// As [`CaCertificate::read`], for a certificate that must be valid now.
+    /// As [`CaCertificate::read`], for a certificate that must be valid at `now`.
     pub fn read_at(&self, now: Timestamp, der: &[u8]) -> Result<MemberIdentity, CertificateError> {
         let identity = self.read(der)?;
         if now < identity.not_before || now > identity.not_after || now > self.not_after {
@@ -240,8 +244,8 @@ impl CaCertificate {
     }
 }
 
-/// The signed part of a certificate, and the signature. Strict to the byte: the lengths are the
-/// shortest, nothing follows, both are Ed25519.
+/// Splits a certificate into the signed part and the signature. Strict to the byte: lengths have
+/// the shortest form, no bytes follow, and the algorithm is Ed25519.
 fn split(der: &[u8]) -> Result<(&[u8], Signature), CertificateError> {
     if der.len() > CERTIFICATE_BYTES {
         let given = der.len();
@@ -279,7 +283,7 @@ fn parse(der: &[u8]) -> Result<X509Certificate<'_>, CertificateError> {
 }
 
 fn public_key(certificate: &X509Certificate<'_>) -> Result<[u8; 32], CertificateError> {
-    // The head of the key's record, whole: the algorithm, no parameters, a bit string of 32 bytes.
+    // The whole head of the key's record: the algorithm, no parameters, a bit string of 32 bytes.
     let raw = certificate.public_key().raw;
     let head = [&[0x30, 0x2a][..], &ED25519, &[0x03, 0x21, 0x00]].concat();
     let key = raw.strip_prefix(&head[..]).and_then(|key| key.try_into().ok());
@@ -295,8 +299,9 @@ fn validity(certificate: &X509Certificate<'_>) -> Result<(Timestamp, Timestamp),
     }
 }
 
-/// Reads a member's certificate without checking any signature: whom it claims to be for, and the
-/// raw name of its issuer. By itself this proves nothing; it is public as a target for fuzzing.
+/// Reads a member's certificate without verifying any signature. Returns the identity that it
+/// claims, and the raw name of its issuer. This alone proves nothing; it is public as a target for
+/// fuzzing.
 pub fn read_unsigned(der: &[u8]) -> Result<(MemberIdentity, Vec<u8>), CertificateError> {
     split(der)?;
     let certificate = parse(der)?;
@@ -317,7 +322,7 @@ pub fn read_unsigned(der: &[u8]) -> Result<(MemberIdentity, Vec<u8>), Certificat
                 return Err(malformed("it is not for connections"));
             }
             _ if extension.critical => return Err(malformed("it has an unknown critical part")),
-            // A later release of the authority may say more.
+            // A later release of the CA may add extensions.
             _ => {}
         }
     }

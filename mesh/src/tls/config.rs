@@ -1,13 +1,13 @@
-//! What rustls, and so quinn, needs of our certificates.
+//! TLS configurations for rustls, and so for quinn, with the cluster's certificates.
 //!
-//! TLS 1.3 only, ring's algorithms by name and never the process's default, Ed25519 only. There is
-//! no early data and no resumption: a resumed session brings a peer back without its certificate
-//! being looked at, and so an expelled one too. Connections here are few and long, and a full
-//! handshake costs a signature and two checks.
+//! TLS 1.3 only, Ed25519 only, and always ring's algorithms, never the process's default. There is
+//! no early data and no resumption: a resumed session reconnects a peer without a check of its
+//! certificate, even if it was revoked. There are few connections and they are long, and a full
+//! handshake costs one signature and two verifications.
 //!
 //! One server serves both protocols. On [`ALPN_ENROL`] the client has no certificate, so TLS cannot
-//! insist on one: whoever takes connections on [`ALPN_MESH`] must ask [`peer`] first. A certificate
-//! that *is* shown must be right on either.
+//! require one. The code that accepts connections on [`ALPN_MESH`] must therefore call [`peer`]
+//! first. A certificate that is presented must be valid on either protocol.
 
 use std::any::Any;
 use std::fmt;
@@ -32,16 +32,16 @@ use super::certificate::{CaCertificate, Fingerprint};
 use super::credentials::Credentials;
 use crate::identity::{Authenticator, CertificateError, Kind, MemberIdentity};
 
-/// The protocol of members.
+/// Protocol between members.
 pub const ALPN_MESH: &[u8] = b"volvox-mesh/1";
 
-/// The protocol of those who want to become members, or to stay.
+/// Protocol for machines that join, and for members that renew.
 pub const ALPN_ENROL: &[u8] = b"volvox-enrol/1";
 
-/// The name to connect to: certificates are for members, not for hosts, and nobody looks at it.
+/// Server name in the handshake. It is not checked: certificates are for members, not for hosts.
 pub const SERVER_NAME: &str = "volvox";
 
-/// Where the time comes from.
+/// Source of the current time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The system's clock.
@@ -52,11 +52,12 @@ pub fn system_clock() -> Clock {
     })
 }
 
-/// What a coordinator or a cell listens with.
+/// Configuration with which a coordinator or a cell listens.
 pub fn server_config(credentials: &Credentials, clock: &Clock) -> Result<ServerConfig, TlsError> {
     let provider = provider();
     let verifier = Arc::new(MemberVerifier { ca: credentials.ca().clone(), tls: provider.clone() });
-    // Who joins knows only the fingerprint of the authority's certificate, so that is sent too.
+    // A joining machine has only the fingerprint of the CA's certificate, so that certificate is
+    // sent too.
     let chain = vec![
         CertificateDer::from(credentials.certificate().to_vec()),
         CertificateDer::from(credentials.ca().der().to_vec()),
@@ -72,7 +73,7 @@ pub fn server_config(credentials: &Credentials, clock: &Clock) -> Result<ServerC
     Ok(config)
 }
 
-/// What a member connects to other members with.
+/// Configuration with which a member connects to other members.
 pub fn client_config(credentials: &Credentials, clock: &Clock) -> Result<ClientConfig, TlsError> {
     let provider = provider();
     let verifier = Arc::new(MemberVerifier { ca: credentials.ca().clone(), tls: provider.clone() });
@@ -85,8 +86,8 @@ pub fn client_config(credentials: &Credentials, clock: &Clock) -> Result<ClientC
     Ok(finish(config, ALPN_MESH))
 }
 
-/// What a machine connects with to join or to renew: it shows no certificate, and talks only to a
-/// coordinator of the authority with this fingerprint.
+/// Configuration with which a machine connects to join or to renew. It presents no certificate, and
+/// accepts only a coordinator of the certificate authority (CA) with this fingerprint.
 pub fn joining_config(ca: Fingerprint, clock: &Clock) -> Result<ClientConfig, TlsError> {
     let provider = provider();
     let verifier = Arc::new(JoiningVerifier { ca, tls: provider.clone() });
@@ -98,8 +99,8 @@ pub fn joining_config(ca: Fingerprint, clock: &Clock) -> Result<ClientConfig, Tl
     Ok(finish(config, ALPN_ENROL))
 }
 
-/// Who is at the other end of a mesh connection, and its certificate. Asks for the time again,
-/// since the handshake may be a while ago; of revocations the caller knows.
+/// Identity and certificate of the peer of a mesh connection. Checks the time again, since the
+/// handshake may have been a while ago. The caller checks revocations.
 pub fn peer(
     now: Timestamp,
     authenticator: &impl Authenticator,
@@ -112,7 +113,7 @@ pub fn peer(
     Ok((Arc::unwrap_or_clone(identity), certificate.to_vec()))
 }
 
-/// The certificates in what `quinn::Connection::peer_identity` gives.
+/// The certificates in the result of `quinn::Connection::peer_identity`.
 pub fn peer_certificates(identity: Option<Box<dyn Any>>) -> Option<Vec<CertificateDer<'static>>> {
     identity?.downcast().ok().map(|certificates| *certificates)
 }
@@ -152,7 +153,7 @@ fn timestamp(now: UnixTime) -> Timestamp {
     Timestamp::from_secs(now.as_secs())
 }
 
-/// Our words as rustls's, so that the other side gets the alert that says it best.
+/// Converts the error to rustls's, so that the peer receives the most precise TLS alert.
 fn refusal(error: CertificateError) -> TlsError {
     TlsError::InvalidCertificate(match error {
         CertificateError::Foreign => TlsCertificateError::UnknownIssuer,
@@ -162,13 +163,13 @@ fn refusal(error: CertificateError) -> TlsError {
     })
 }
 
-/// TLS 1.2 is never spoken; rustls asks all the same for the function.
+/// TLS 1.2 is never used, but rustls requires the function.
 fn no_tls12() -> Result<HandshakeSignatureValid, TlsError> {
     Err(TlsError::PeerIncompatible(PeerIncompatible::Tls13RequiredForQuic))
 }
 
-/// What rustls asks of every verifier about the signatures of handshakes: TLS 1.3 and Ed25519, nothing
-/// else. Both of its traits want the same three functions.
+/// Verification of handshake signatures, which rustls requires from every verifier: TLS 1.3 and
+/// Ed25519 only. Both of its traits require the same three functions.
 macro_rules! handshake_signatures {
     () => {
         fn verify_tls12_signature(
@@ -196,7 +197,7 @@ macro_rules! handshake_signatures {
     };
 }
 
-/// Takes the certificates of one authority's members, at either end.
+/// Accepts the certificates of members of one CA, as client or as server.
 #[derive(Debug)]
 struct MemberVerifier {
     ca: CaCertificate,
@@ -245,14 +246,14 @@ impl ServerCertVerifier for MemberVerifier {
     handshake_signatures!();
 }
 
-/// Why a machine that wants to join does not talk to this server. rustls shows the `{:?}` of it, so
-/// that is in words too.
+/// Why a joining machine does not trust this server. rustls shows the `{:?}` of it, so that is a
+/// readable text too.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JoiningError {
-    /// The authority's certificate is not there, or not the token's.
+    /// The CA's certificate is missing, or does not have this fingerprint (the token's).
     #[error("the server does not belong to the cluster of the join token (fingerprint {0})")]
     Fingerprint(Fingerprint),
-    /// A cell that poses as a coordinator, to get at the token.
+    /// The server is a cell that poses as a coordinator to get the token.
     #[error("the server is a cell, and only a coordinator enrols")]
     NotCoordinator,
 }
@@ -263,14 +264,14 @@ impl fmt::Debug for JoiningError {
     }
 }
 
-/// Takes a coordinator of the authority with a fingerprint.
+/// Accepts a coordinator of the CA with this fingerprint.
 #[derive(Debug)]
 struct JoiningVerifier {
     ca: Fingerprint,
     tls: Arc<CryptoProvider>,
 }
 
-/// Whether a joining machine may talk to the server with this chain.
+/// Whether a joining machine may trust the server with this certificate chain.
 fn check_joining(
     now: Timestamp,
     wanted: Fingerprint,

@@ -1,8 +1,9 @@
-//! A member's own key and certificate, and the folder that holds them.
+//! A member's own key and certificate, and the directory that contains them.
 //!
-//! `member.pem` (0600) holds the key, the certificate and the authority's certificate, in one file
-//! that is replaced as a whole: a crash cannot leave a key with another key's certificate.
-//! `joining.pem` holds the key of a member that asked to join and has no reply yet.
+//! `member.pem` (0600) contains the key, the certificate and the certificate of the certificate
+//! authority (CA). It is one file that is replaced as a whole: a crash cannot leave a key with the
+//! certificate of another key. `joining.pem` contains the key of a machine that has asked to join
+//! and has no reply yet.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,19 +21,19 @@ use crate::identity::{CertificateError, MemberIdentity};
 
 const PEM_BYTES: u64 = 64 << 10;
 
-/// Why a key and a certificate are no credentials.
+/// Why a key and a certificate do not form credentials.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialsError {
-    /// They do not belong together.
+    /// The key does not match the certificate.
     #[error("the key does not belong to the certificate")]
     Key,
-    /// The certificate is none of this authority's.
+    /// The certificate was not issued by this CA, or is malformed.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
 }
 
-/// A member's key, its certificate, and its authority's. They belong together; whether the
-/// certificate ended is another question, for an ended one can be renewed.
+/// A member's key, its certificate, and the certificate of its CA. They match. The certificate may
+/// be expired, because an expired one can be renewed.
 #[derive(Debug, Clone)]
 pub struct Credentials {
     key: Arc<MemberKey>,
@@ -42,7 +43,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Checks that the three belong together.
+    /// Checks that the three match.
     pub fn new(
         key: Arc<MemberKey>,
         certificate: Vec<u8>,
@@ -55,7 +56,7 @@ impl Credentials {
         Ok(Credentials { key, certificate, ca, identity })
     }
 
-    /// The private key.
+    /// The private key of the member.
     pub fn key(&self) -> &Arc<MemberKey> {
         &self.key
     }
@@ -65,22 +66,22 @@ impl Credentials {
         &self.certificate
     }
 
-    /// The authority's certificate.
+    /// The certificate of the CA.
     pub fn ca(&self) -> &CaCertificate {
         &self.ca
     }
 
-    /// Who we are.
+    /// Identity of this member.
     pub fn identity(&self) -> &MemberIdentity {
         &self.identity
     }
 
-    /// Signs for us, checks for us.
+    /// Authenticator that signs with this key and verifies against this CA.
     pub fn authenticator(&self) -> ClusterAuthenticator {
         ClusterAuthenticator::new(Arc::clone(&self.key), self.ca.clone())
     }
 
-    /// Whether others will take the certificate at this time.
+    /// Whether other members accept the certificate at this time.
     pub fn is_valid_at(&self, now: Timestamp) -> bool {
         self.ca.read_at(now, &self.certificate).is_ok()
     }
@@ -91,43 +92,43 @@ impl Credentials {
     }
 }
 
-/// Why there are no credentials.
+/// Why credentials could not be loaded or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// This machine did not join yet.
+    /// The file does not exist: this machine has not joined yet.
     #[error("{} is missing: this machine is no member yet, join with a token", .0.display())]
     Missing(PathBuf),
-    /// The disk.
+    /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A file is not what it was.
+    /// The content of a file is not valid.
     #[error("{} is damaged: {what}; restore it, or join again with a new token", path.display())]
     Damaged {
-        /// Which file.
+        /// The damaged file.
         path: PathBuf,
         /// What is wrong with it.
         what: String,
     },
-    /// No key.
+    /// A key could not be generated.
     #[error(transparent)]
     Key(#[from] KeyError),
 }
 
-/// What a person should hear of, though it works.
+/// A problem that an operator should see, although the credentials can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Warning {
-    /// Others than the owner may read or write the file with the key.
+    /// The group or others have access to the file with the key.
     OpenToOthers {
-        /// Which file.
+        /// The file with the key.
         path: PathBuf,
-        /// Its mode.
+        /// Its mode: the permission bits.
         mode: u32,
     },
-    /// The certificate ended, or does not begin yet: renew it before all else.
+    /// The certificate is expired or not valid yet: renew it before anything else.
     NotValidNow {
-        /// When it began.
+        /// Start of its validity.
         not_before: Timestamp,
-        /// When it ended.
+        /// End of its validity.
         not_after: Timestamp,
     },
 }
@@ -144,23 +145,23 @@ impl std::fmt::Display for Warning {
     }
 }
 
-/// What the folder holds.
+/// Result of [`MemberFolder::load`].
 #[derive(Debug)]
 pub struct Loaded {
     /// The member's credentials.
     pub credentials: Credentials,
-    /// What to log.
+    /// Problems to log. Empty: none.
     pub warnings: Vec<Warning>,
 }
 
-/// The folder of one member. One process at a time.
+/// The directory of one member. Only one process at a time may use it.
 #[derive(Debug, Clone)]
 pub struct MemberFolder {
     path: PathBuf,
 }
 
 impl MemberFolder {
-    /// The folder at `path`, which is made (0700) if there is none.
+    /// Opens the directory at `path`, and creates it (0700) if it does not exist.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         durable::private_folder(path)?;
         Ok(MemberFolder { path: path.to_owned() })
@@ -174,7 +175,7 @@ impl MemberFolder {
         self.path.join("joining.pem")
     }
 
-    /// What was stored.
+    /// Reads the stored credentials.
     pub fn load(&self, now: Timestamp) -> Result<Loaded, FolderError> {
         let path = self.member_pem();
         let pem =
@@ -192,7 +193,7 @@ impl MemberFolder {
         Ok(Loaded { credentials, warnings })
     }
 
-    /// Stores credentials, in place of those before. When this returns they are on the disk.
+    /// Stores credentials and replaces the old ones. When this returns, they are on disk.
     pub fn store(&self, credentials: &Credentials) -> Result<(), FolderError> {
         let pem = encoding::pem("PRIVATE KEY", credentials.key().pkcs8())
             + &encoding::pem("CERTIFICATE", credentials.certificate())
@@ -202,8 +203,8 @@ impl MemberFolder {
         Ok(())
     }
 
-    /// The key to join with: the same until [`MemberFolder::store`], also after a crash. So a cell
-    /// whose reply was lost is, when it asks again, the same member.
+    /// The key to join with. It stays the same until [`MemberFolder::store`], also after a crash.
+    /// So a cell whose reply was lost asks again as the same member.
     pub fn joining_key(&self) -> Result<Arc<MemberKey>, FolderError> {
         let path = self.joining_pem();
         if let Some(pem) = durable::read(&path, PEM_BYTES)? {

@@ -1,4 +1,4 @@
-//! Files that are whole or as before, whatever happens while they are written.
+//! Crash-safe files: after an interrupted write, a file has its old or its new content, complete.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Write};
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {verb} {}: {source}", path.display())]
 pub struct FileError {
-    /// What was tried.
+    /// The operation that failed, as a verb for the error text.
     pub verb: &'static str,
-    /// On which file or folder.
+    /// The file or directory.
     pub path: PathBuf,
-    /// What the system said.
+    /// Error of the operating system.
     pub source: std::io::Error,
 }
 
@@ -21,8 +21,8 @@ fn failed<'a>(verb: &'static str, path: &'a Path) -> impl Fn(std::io::Error) -> 
     move |source| FileError { verb, path: path.to_owned(), source }
 }
 
-/// Makes a folder that only its owner may look into, with those above it, and sees to it that they
-/// are there after a power cut. One that exists stays as it is.
+/// Creates a directory with mode 0700, and its missing parents, and syncs them to disk so that they
+/// exist after a power loss. An existing directory is unchanged.
 pub fn private_folder(path: &Path) -> Result<(), FileError> {
     let missing: Vec<_> =
         path.ancestors().take_while(|it| !it.as_os_str().is_empty() && !it.exists()).collect();
@@ -31,7 +31,7 @@ pub fn private_folder(path: &Path) -> Result<(), FileError> {
     missing.into_iter().try_for_each(sync_folder)
 }
 
-/// Reads a file of at most `limit` bytes; `None` when there is none.
+/// Reads a file of at most `limit` bytes. `None`: the file does not exist.
 pub fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -47,8 +47,8 @@ pub fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
     Ok(Some(bytes))
 }
 
-/// Puts `bytes` at `path`, for the owner only. When this returns they are on the disk; when it is
-/// interrupted, what was there before still is. One writer at a time.
+/// Writes `bytes` to `path`, with mode 0600. When this returns, they are on disk. When it is
+/// interrupted, the old content is still there. Only one writer at a time is allowed.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let fresh = path.with_extension("new");
     let mut file = OpenOptions::new()
@@ -58,7 +58,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
         .mode(0o600)
         .open(&fresh)
         .map_err(failed("create", &fresh))?;
-    // One that was left behind keeps its mode when it is opened.
+    // A file left by an interrupted write keeps its mode when it is opened.
     file.set_permissions(Permissions::from_mode(0o600)).map_err(failed("protect", &fresh))?;
     file.write_all(bytes).map_err(failed("write", &fresh))?;
     file.sync_all().map_err(failed("sync", &fresh))?;
@@ -66,7 +66,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     sync_folder(path)
 }
 
-/// Removes a file, for good. One that is not there is no error.
+/// Removes a file and syncs its directory. A missing file is not an error.
 pub fn remove(path: &Path) -> Result<(), FileError> {
     match std::fs::remove_file(path) {
         Ok(()) => sync_folder(path),
@@ -75,7 +75,7 @@ pub fn remove(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Writes down that `path` is in its folder.
+/// Syncs the directory that contains `path`.
 fn sync_folder(path: &Path) -> Result<(), FileError> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -84,13 +84,13 @@ fn sync_folder(path: &Path) -> Result<(), FileError> {
     File::open(folder).and_then(|it| it.sync_all()).map_err(failed("sync", folder))
 }
 
-/// The mode of a file, if others than its owner may do anything with it.
+/// The mode of a file, if the group or others have any access to it. `None`: only the owner has.
 pub fn open_to_others(path: &Path) -> Option<u32> {
     let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
     (mode & 0o077 != 0).then_some(mode)
 }
 
-/// A lock that ends with the process. `None` when another has it.
+/// Locks a file until it is dropped or the process exits. `None`: another process has the lock.
 pub fn lock(path: &Path) -> Result<Option<File>, FileError> {
     let file = OpenOptions::new()
         .write(true)

@@ -1,15 +1,16 @@
-//! Bytes as text: hexadecimal, base32 for tokens, PEM for files. Reading is strict, so that one
-//! value has one spelling.
+//! Bytes as text: hexadecimal, base32 for join tokens, PEM for files. Reading is strict, so that
+//! each value has exactly one text form.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 use std::fmt::Write;
 
-/// Small letters and the digits that look like none: survives a font, a phone call, capitals.
+/// Lower-case letters, and digits that do not look like letters: it survives fonts, dictation and
+/// upper case.
 const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Small hexadecimal digits.
+/// Encodes as lower-case hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
@@ -18,7 +19,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// Exactly `N` bytes of small hexadecimal digits.
+/// Decodes exactly `N` bytes of lower-case hexadecimal digits. `None`: the text is not that.
 pub(super) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |c: u8| match c {
         b'0'..=b'9' => Some(c - b'0'),
@@ -36,7 +37,7 @@ pub(super) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// Five bits a character, no padding.
+/// Encodes as base32: five bits per character, no padding.
 pub(super) fn base32(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(5) * 8);
     let (mut held, mut bits) = (0u32, 0);
@@ -58,13 +59,13 @@ pub(super) fn base32(bytes: &[u8]) -> String {
 /// Why a text is not base32.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Base32Error {
-    /// A character that the alphabet does not have.
+    /// A character that is not in the alphabet.
     Character(char),
-    /// Bits left over at the end: the last character is wrong, or one is missing.
+    /// Bits are left over at the end: the last character is wrong, or one is missing.
     Ragged,
 }
 
-/// The bytes of a text by [`base32`]; capitals are taken for small letters.
+/// Decodes a text of [`base32`]. Upper case is accepted.
 pub(super) fn from_base32(text: &str) -> Result<Vec<u8>, Base32Error> {
     let mut bytes = Vec::with_capacity(text.len() * 5 / 8);
     let (mut held, mut bits) = (0u32, 0);
@@ -85,7 +86,7 @@ pub(super) fn from_base32(text: &str) -> Result<Vec<u8>, Base32Error> {
     if bits >= 5 || held != 0 { Err(Base32Error::Ragged) } else { Ok(bytes) }
 }
 
-/// A section of a PEM file, so that an operator can look at it with the tools there are.
+/// A PEM section, so that operators can read the file with standard tools.
 pub(super) fn pem(label: &str, der: &[u8]) -> String {
     let mut base64 = String::with_capacity(der.len().div_ceil(3) * 4);
     for chunk in der.chunks(3) {

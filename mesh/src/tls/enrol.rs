@@ -1,9 +1,9 @@
-//! Joining and renewing: what is asked, what is answered, and how the asking side checks it.
+//! Joining and renewing: the request, the reply, and how the asking side checks the reply.
 //!
-//! Plain data and functions of it. The transport carries the bytes on a connection of the ALPN
-//! [`super::config::ALPN_ENROL`], one request and one reply on one stream. The request goes to a
-//! coordinator whose certificate was checked against the token's fingerprint, so the secret is
-//! shown to nobody else.
+//! Plain data and functions. The transport carries the bytes on a connection with the ALPN
+//! [`super::config::ALPN_ENROL`]: one request and one reply on one stream. The asking side first
+//! verifies the coordinator's certificate against the token's fingerprint, so no other machine
+//! receives the secret.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -23,17 +23,17 @@ use super::token::{JoinToken, TokenId, TokenSecret};
 use crate::codec::{self, CodecError};
 use crate::identity::{CertificateError, Kind, MemberId, MemberIdentity, Signature};
 
-/// The longest request or reply, as bytes.
+/// Maximum length of a request or reply, in bytes.
 pub const MESSAGE_BYTES: usize = 16 << 10;
 
-/// The longest reason that a refusal gives.
+/// Maximum length of the reason in a refusal, in bytes.
 pub const REASON_BYTES: usize = 1024;
 
-/// What the signatures of requests begin with, so that they can be taken for nothing else.
+/// Prefixes of the signed statements, so that a signature is valid for this purpose only.
 const JOIN: &[u8] = b"volvox join v1\0";
 const RENEW: &[u8] = b"volvox renew v1\0";
 
-/// A signature on the wire: two halves, since serde stops at 32.
+/// A signature on the wire: two halves, because serde supports arrays up to 32 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WireSignature([u8; 32], [u8; 32]);
 
@@ -55,25 +55,26 @@ impl From<WireSignature> for Signature {
     }
 }
 
-/// Asks to become a member.
+/// Request to become a member.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Join {
-    /// With which token.
+    /// Id of the join token.
     pub token: TokenId,
-    /// Its secret.
+    /// Secret of the join token.
     pub secret: TokenSecret,
-    /// What the applicant wants to be.
+    /// Requested kind: cell or coordinator.
     pub kind: Kind,
-    /// The name that it wants.
+    /// Requested cell id or coordinator name.
     pub name: CellId,
-    /// Its key.
+    /// Public key of the machine.
     pub public_key: [u8; 32],
-    /// That it has the key.
+    /// Signature that proves that the machine has the private key.
     pub proof: WireSignature,
 }
 
 impl Join {
-    /// Who asks, if it proved to have the key that it names, to this authority.
+    /// The enrolment request, if its signature proves the private key to this certificate authority
+    /// (CA).
     pub(super) fn applicant(&self, ca: Fingerprint) -> Result<EnrolmentRequest, Refusal> {
         let statement = join_statement(ca, self.token, self.kind, &self.name, &self.public_key);
         if !verify_raw(&self.public_key, &statement, &self.proof.into()) {
@@ -84,21 +85,21 @@ impl Join {
     }
 }
 
-/// Asks for another certificate.
+/// Request for another certificate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Renew {
-    /// The one there is, which may have ended.
+    /// The current certificate (DER). It may be expired.
     pub certificate: Vec<u8>,
-    /// The key for the new one, which may be the old one.
+    /// Public key for the new certificate. It may be the current key.
     pub public_key: [u8; 32],
-    /// That the certificate's key asks.
+    /// Signature by the key of the current certificate.
     pub proof: WireSignature,
-    /// That the new key is the member's too.
+    /// Signature by the key for the new certificate: proves that the member has it.
     pub new_proof: WireSignature,
 }
 
 impl Renew {
-    /// Whose certificate it is, if it is one of this authority and its key signed the request.
+    /// The identity in the certificate, if this CA issued it and both signatures are valid.
     pub(super) fn identity(&self, ca: &CaCertificate) -> Result<MemberIdentity, Refusal> {
         let identity = ca.read(&self.certificate)?;
         let statement = renew_statement(&self.certificate, &self.public_key);
@@ -108,43 +109,44 @@ impl Renew {
     }
 }
 
-/// What a cell asks of the authority. The order of the variants is the wire's.
+/// Request to the CA. The order of the variants is part of the wire format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum EnrolRequest {
-    /// To become a member.
+    /// Become a member.
     Join(Join),
-    /// To stay one.
+    /// Renew the certificate of a member.
     Renew(Renew),
 }
 
-/// What the authority answers. The order of the variants is the wire's.
+/// Reply of the CA. The order of the variants is part of the wire format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EnrolReply {
-    /// Yes.
+    /// The CA issued a certificate.
     Issued {
-        /// The certificate (DER).
+        /// Certificate of the member (DER).
         certificate: Vec<u8>,
-        /// The authority's (DER).
+        /// Certificate of the CA (DER).
         ca: Vec<u8>,
-        /// Who the asker is now.
+        /// Member id of the machine.
         member: MemberId,
     },
-    /// No.
+    /// The CA refused.
     Refused {
-        /// For people.
+        /// Reason, as text for operators.
         reason: String,
-        /// Whether the same request may be granted later: when the authority's disk is full, say.
+        /// Whether the same request may succeed later, for example after the disk of the CA was
+        /// full.
         again: bool,
     },
 }
 
 impl EnrolRequest {
-    /// The request's bytes.
+    /// Encodes the request.
     pub fn encode(&self) -> Vec<u8> {
         codec::encode(self)
     }
 
-    /// Reads a request. Nothing in it is believed yet.
+    /// Decodes a request. Its content is not verified yet.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let request: EnrolRequest = codec::decode(bytes, MESSAGE_BYTES)?;
         match &request {
@@ -156,12 +158,12 @@ impl EnrolRequest {
 }
 
 impl EnrolReply {
-    /// The reply's bytes.
+    /// Encodes the reply.
     pub fn encode(&self) -> Vec<u8> {
         codec::encode(self)
     }
 
-    /// Reads a reply. [`accept_join`] and [`accept_renewal`] say whether to believe it.
+    /// Decodes a reply. [`accept_join`] and [`accept_renewal`] verify it.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let mut reply: EnrolReply = codec::decode(bytes, MESSAGE_BYTES)?;
         match &mut reply {
@@ -180,7 +182,7 @@ fn short(certificate: &[u8]) -> Result<(), CodecError> {
     if given > limit { Err(CodecError::TooLarge { given, limit }) } else { Ok(()) }
 }
 
-/// What may go into a log and onto a terminal.
+/// Removes control characters and truncates to [`REASON_BYTES`], for logs and terminals.
 fn printable(reason: &str) -> String {
     let mut text = String::new();
     for character in reason.chars().filter(|character| !character.is_control()) {
@@ -192,8 +194,8 @@ fn printable(reason: &str) -> String {
     text
 }
 
-/// What the authority answers. When this returns an `Issued`, the register is on the disk.
-/// Blocks on that.
+/// Answers a request for the CA. When this returns `Issued`, the registry is on disk. Blocks until
+/// then.
 pub fn answer(authority: &mut Authority, now: Timestamp, request: &EnrolRequest) -> EnrolReply {
     let issued = match request {
         EnrolRequest::Join(join) => authority.join(now, join),
@@ -210,7 +212,7 @@ pub fn answer(authority: &mut Authority, now: Timestamp, request: &EnrolRequest)
             let (reason, again) = (printable(&refusal.to_string()), refusal.is_passing());
             EnrolReply::Refused { reason, again }
         }
-        // The asker need not know our paths.
+        // The asking machine does not need the paths on the coordinator.
         Err(error) => {
             tracing::error!(%error, "could not answer an enrolment");
             EnrolReply::Refused { reason: "the authority cannot answer now".into(), again: true }
@@ -225,7 +227,7 @@ fn join_statement(
     name: &CellId,
     public_key: &[u8; 32],
 ) -> Vec<u8> {
-    // Of fixed lengths but for the name, which comes last.
+    // All parts have a fixed length, except the name, which is the last.
     let kind = match kind {
         Kind::Cell => [0],
         Kind::Coordinator => [1],
@@ -237,8 +239,9 @@ fn renew_statement(certificate: &[u8], public_key: &[u8; 32]) -> Vec<u8> {
     [RENEW, &Sha256::digest(certificate), public_key].concat()
 }
 
-/// What to ask with a token, to be `name` with this key. Keep the key until the reply is there
-/// ([`super::credentials::MemberFolder::joining_key`]): who asks again with it is the same member.
+/// The request to join with a token as `name` with this key. Keep the key until the reply is
+/// received ([`super::credentials::MemberFolder::joining_key`]): a machine that asks again with it
+/// is the same member.
 pub fn request_join(token: &JoinToken, kind: Kind, name: &CellId, key: &MemberKey) -> EnrolRequest {
     let public_key = key.public();
     let statement = join_statement(token.ca(), token.id(), kind, name, &public_key);
@@ -252,7 +255,7 @@ pub fn request_join(token: &JoinToken, kind: Kind, name: &CellId, key: &MemberKe
     })
 }
 
-/// What to ask for another certificate, for `key`: the same as before, or a new one.
+/// The request for another certificate for `key`, which is the current key or a new one.
 pub fn request_renewal(old: &Credentials, key: &MemberKey) -> EnrolRequest {
     let certificate = old.certificate().to_vec();
     let statement = renew_statement(&certificate, &key.public());
@@ -264,37 +267,38 @@ pub fn request_renewal(old: &Credentials, key: &MemberKey) -> EnrolRequest {
     })
 }
 
-/// Why the asker is not a member now.
+/// Why the asking machine did not get a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnrolError {
-    /// The authority said no.
+    /// The CA refused.
     #[error("the coordinator refused: {reason}")]
     Refused {
-        /// Its words.
+        /// Reason, as the CA sent it.
         reason: String,
-        /// Whether the same request may be granted later.
+        /// Whether the same request may succeed later.
         again: bool,
     },
-    /// The reply is of another authority than the token's.
+    /// The reply is from another CA than the expected one.
     #[error("the reply is from another authority ({given}) than the token's ({wanted})")]
     WrongAuthority {
-        /// Whose the token is.
+        /// Fingerprint of the expected CA: the token's, or the current certificate's for a renewal.
         wanted: Fingerprint,
-        /// Whose the reply is.
+        /// Fingerprint of the CA in the reply.
         given: Fingerprint,
     },
-    /// The certificate is for another key, name or kind than asked for.
+    /// The certificate is for another key, name, kind or member than requested; the text says
+    /// which.
     #[error("the certificate in the reply is not the one asked for: {0}")]
     NotOurs(&'static str),
-    /// The certificate is valid by the authority's clock, and not by ours.
+    /// The certificate is valid by the clock of the CA, but not by the clock of this machine.
     #[error("the certificate in the reply is not valid at this time: set this machine's clock")]
     Clock,
-    /// The certificate is none.
+    /// The certificate in the reply is not valid.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
 }
 
-/// What became of joining: the member's credentials, when the reply is right in all.
+/// Verifies the reply to a join, and returns the new member's credentials.
 pub fn accept_join(
     now: Timestamp,
     token: &JoinToken,
@@ -306,7 +310,7 @@ pub fn accept_join(
     accept(now, token.ca(), kind, name, key, reply)
 }
 
-/// What became of renewing: new credentials of the same member.
+/// Verifies the reply to a renewal, and returns the new credentials of the same member.
 pub fn accept_renewal(
     now: Timestamp,
     old: &Credentials,

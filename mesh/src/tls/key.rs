@@ -1,5 +1,5 @@
-//! A member's own key: Ed25519. It signs, and is written to the member's folder; nobody is sent it.
-//! Making one asks the operating system for randomness, all else computes.
+//! A member's own Ed25519 key. It signs, and is stored in the member's directory; it is never sent.
+//! Generating a key reads randomness from the operating system, all else is pure.
 
 use std::fmt;
 
@@ -9,18 +9,18 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use crate::identity::Signature;
 
-/// Why a key could not be made or read.
+/// Why a key could not be generated or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The operating system gave no randomness.
     #[error("the operating system gives no randomness")]
     NoRandomness,
-    /// Not an Ed25519 key in PKCS#8.
+    /// Not an Ed25519 key in PKCS#8; the text gives the reason.
     #[error("not an Ed25519 private key in PKCS#8: {0}")]
     Malformed(String),
 }
 
-/// A private key, and its public half.
+/// A private key and its public key.
 pub struct MemberKey {
     pair: Ed25519KeyPair,
     public: [u8; 32],
@@ -28,14 +28,14 @@ pub struct MemberKey {
 }
 
 impl MemberKey {
-    /// A new key.
+    /// Generates a new key.
     pub fn generate() -> Result<Self, KeyError> {
         let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new())
             .map_err(|_| KeyError::NoRandomness)?;
         Self::from_pkcs8(document.as_ref())
     }
 
-    /// Reads what [`MemberKey::pkcs8`] gave.
+    /// Reads the bytes of [`MemberKey::pkcs8`].
     pub fn from_pkcs8(pkcs8: &[u8]) -> Result<Self, KeyError> {
         let pair = Ed25519KeyPair::from_pkcs8(pkcs8)
             .map_err(|error| KeyError::Malformed(error.to_string()))?;
@@ -43,17 +43,17 @@ impl MemberKey {
         Ok(MemberKey { pair, public, pkcs8: pkcs8.to_vec() })
     }
 
-    /// The key as PKCS#8, version 2. For the member's own disk.
+    /// The private key as PKCS#8, version 2. Store it only on the member's own disk.
     pub fn pkcs8(&self) -> &[u8] {
         &self.pkcs8
     }
 
-    /// The public half.
+    /// The public key: 32 bytes.
     pub fn public(&self) -> [u8; 32] {
         self.public
     }
 
-    /// Signs the bytes as they are: callers put in front what kind of statement it is.
+    /// Signs the bytes unchanged: callers add a prefix for the kind of statement.
     pub(super) fn sign_raw(&self, bytes: &[u8]) -> Signature {
         Signature(self.pair.sign(bytes).as_ref().try_into().expect("Ed25519 signs in 64 bytes"))
     }
@@ -69,7 +69,7 @@ impl fmt::Debug for MemberKey {
     }
 }
 
-/// Whether `signature` over exactly these bytes was made with the key's private half.
+/// Whether `signature` over exactly these bytes was made with the private key of `public`.
 pub(super) fn verify_raw(public: &[u8; 32], bytes: &[u8], signature: &Signature) -> bool {
     UnparsedPublicKey::new(&ED25519, public).verify(bytes, &signature.0).is_ok()
 }

@@ -1,10 +1,11 @@
-//! The authority's register: who was issued what, who was expelled, which tokens may still be used.
+//! The registry of the certificate authority (CA): issued certificates, revoked members, and valid
+//! join tokens.
 //!
-//! Pure: ids, secrets and the time come from outside, an `Err` leaves everything as it was. The
-//! authority writes the register down before it answers, so what is decided here holds.
+//! Pure: the caller passes ids, secrets and the time. An `Err` leaves the registry unchanged. The
+//! CA writes the registry to disk before it answers, so a decision made here is durable.
 //!
-//! Of two certificates of one member the later one counts, by the second in which it begins. So no
-//! two begin in the same second, and none begins before the one that went before it.
+//! Of two certificates of one member, the one that starts later counts, in whole seconds. So no two
+//! of them start in the same second, and none starts before its predecessor.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -23,132 +24,135 @@ mod refusal;
 
 pub use refusal::Refusal;
 
-/// How many members the register holds, the expelled ones with it.
+/// Maximum number of members in the registry, the revoked ones included.
 pub const MEMBERS: usize = 50_000;
-/// How many tokens there may be at a time.
+/// Maximum number of join tokens.
 pub const TOKENS: usize = 1_000;
-/// How often one token may be used.
+/// Maximum number of uses of one join token.
 pub const TOKEN_USES: u32 = 10_000;
-/// How long a token may be valid.
+/// Maximum lifetime of a join token.
 pub const TOKEN_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
-/// How long a token's label may be.
+/// Maximum length of a token's label, in bytes.
 pub const LABEL_BYTES: usize = 100;
 
-/// How long after its end a token is still known: a cell whose reply was lost may ask again. And
-/// how long after its last certificate an expelled member is, for clocks that are behind.
+/// How long an expired token stays in the registry: a cell whose reply was lost may ask again. Also
+/// how long a revoked member stays after its last certificate expired, for clocks that are behind.
 const GRACE: Duration = Duration::from_secs(86_400);
 
-/// Who asks again with the same key gets the same certificate for this share of its life.
+/// A member that asks again with the same key gets the same certificate during this fraction (1/4)
+/// of its validity.
 const YOUNG: u32 = 4;
 
-/// Certificates name whole seconds.
+/// Certificates contain whole seconds.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What to do when the name is a live member's.
+/// What to do when another member already has the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NameConflict {
-    /// Refuse.
+    /// Refuse the new machine.
     Refuse,
-    /// Expel the one that has it. For a machine that was set up anew.
+    /// Revoke the member that has the name. For a machine that was installed again.
     Replace,
 }
 
-/// What a new token shall be worth.
+/// Parameters of a new join token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenOrder {
-    /// What its members will be.
+    /// Kind of the members that join with it.
     pub kind: Kind,
-    /// For exactly this name, or for any.
+    /// The only name that may join. `None`: any name.
     pub cell: Option<CellId>,
-    /// What to do when the name is taken. To replace, the token must be for one name.
+    /// What to do on a name conflict. `Replace` requires `cell`.
     pub clash: NameConflict,
-    /// How often it may be used.
+    /// Number of machines that may join with it, 1 to [`TOKEN_USES`].
     pub uses: u32,
-    /// For how long.
+    /// Lifetime, one second to [`TOKEN_LIFETIME`].
     pub lifetime: Duration,
-    /// For people.
+    /// Label for operators, at most [`LABEL_BYTES`] bytes. May be empty.
     pub label: String,
 }
 
-/// A token, without its secret.
+/// A join token, without its secret.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Token {
     hash: SecretHash,
-    /// What its members will be.
+    /// Kind of the members that join with it.
     pub kind: Kind,
-    /// For exactly this name, or for any.
+    /// The only name that may join. `None`: any name.
     pub cell: Option<CellId>,
-    /// What to do when the name is taken.
+    /// What to do on a name conflict.
     pub clash: NameConflict,
-    /// How often it may still be used.
+    /// Number of machines that may still join with it. 0: the token is used up.
     pub uses_left: u32,
-    /// When it was made.
+    /// Time when the token was created.
     pub created: Timestamp,
-    /// Until when it may be used.
+    /// Time until which the token may be used.
     pub expires: Timestamp,
-    /// For people.
+    /// Label for operators. May be empty.
     pub label: String,
 }
 
-/// A member, and its newest certificate.
+/// A member and its newest certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// What it is for.
+    /// Kind of the member: cell or coordinator.
     pub kind: Kind,
-    /// A cell's id, or the name of a coordinator.
+    /// Cell id, or the name of a coordinator.
     pub name: CellId,
-    /// The key of its newest certificate.
+    /// Public key of its newest certificate.
     pub public_key: [u8; 32],
-    /// The key before that: it may still ask, as long as the reply with the newest may be lost.
+    /// Its previous public key. Still accepted for renewal, because the reply with the newest
+    /// certificate may have been lost. `None`: the key never changed, or the member has renewed
+    /// with the newest key.
     pub previous_key: Option<[u8; 32]>,
-    /// The serial number of its newest certificate.
+    /// Serial number of its newest certificate.
     pub serial: u64,
-    /// When its newest certificate begins.
+    /// Start of validity of its newest certificate.
     pub not_before: Timestamp,
-    /// When its newest certificate ends.
+    /// End of validity of its newest certificate.
     pub not_after: Timestamp,
-    /// When the last of all its certificates ends.
+    /// End of validity of its longest valid certificate.
     pub last_ends: Timestamp,
-    /// When it joined.
+    /// Time when the member joined.
     pub joined: Timestamp,
-    /// With which token; none for those whom the authority's own machine appointed.
+    /// Id of its join token. `None`: appointed on the machine of the CA, without a token.
     pub token: Option<TokenId>,
-    /// When it was expelled.
+    /// Time when the member was revoked. `None`: it is not revoked.
     pub revoked: Option<Timestamp>,
 }
 
-/// A member that was expelled: what the mesh must know for as long as a certificate of it is valid.
+/// A revoked member. The mesh needs this entry for as long as a certificate of the member is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revoked {
-    /// Who.
+    /// Id of the revoked member.
     pub member: MemberId,
-    /// Since when.
+    /// Time of the revocation.
     pub at: Timestamp,
-    /// When the last of its certificates ends, and the entry may be forgotten.
+    /// End of validity of the member's last certificate. After that the entry may be deleted.
     pub until: Timestamp,
 }
 
-/// MemberSelector to expel.
+/// Selects the member to revoke.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberSelector {
-    /// This member.
+    /// By member id.
     Member(MemberId),
-    /// The live member with this name.
+    /// By kind and name: the member that is not revoked.
     Name(Kind, CellId),
 }
 
-/// Who asks to be enrolled, and as what. That it has the key is checked before.
+/// A request to become a member. The caller has verified that the machine has the private key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnrolmentRequest {
-    /// What it wants to be.
+    /// Requested kind: cell or coordinator.
     pub kind: Kind,
-    /// The name that it wants.
+    /// Requested cell id or coordinator name.
     pub name: CellId,
-    /// Its key.
+    /// Public key of the machine.
     pub public_key: [u8; 32],
 }
 
-/// The register. See the module's words.
+/// The registry of the CA: members, join tokens and the last serial number.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct CaRegistry {
     members: BTreeMap<MemberId, Member>,
@@ -157,27 +161,27 @@ pub struct CaRegistry {
 }
 
 impl CaRegistry {
-    /// All members, the expelled ones too, by id.
+    /// All members by id, the revoked ones included.
     pub fn members(&self) -> impl Iterator<Item = (MemberId, &Member)> {
         self.members.iter().map(|(id, member)| (*id, member))
     }
 
-    /// One member.
+    /// One member. `None`: the id is unknown.
     pub fn member(&self, id: MemberId) -> Option<&Member> {
         self.members.get(&id)
     }
 
-    /// All tokens, by id.
+    /// All join tokens by id, expired ones included until [`CaRegistry::prune`].
     pub fn tokens(&self) -> impl Iterator<Item = (TokenId, &Token)> {
         self.tokens.iter().map(|(id, token)| (*id, token))
     }
 
-    /// Whether nothing was ever entered.
+    /// Whether nothing was ever recorded.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty() && self.tokens.is_empty() && self.last_serial == 0
     }
 
-    /// The expelled members that may still show a certificate.
+    /// The revoked members that may still have a valid certificate.
     pub fn revoked(&self) -> Vec<Revoked> {
         let entry = |(member, record): (&MemberId, &Member)| {
             let until = record.last_ends;
@@ -186,7 +190,7 @@ impl CaRegistry {
         self.members.iter().filter_map(entry).collect()
     }
 
-    /// Makes a token.
+    /// Creates a join token.
     pub fn create_token(
         &mut self,
         now: Timestamp,
@@ -220,15 +224,15 @@ impl CaRegistry {
         Ok(())
     }
 
-    /// Takes a token back. Who joined with it stays.
+    /// Revokes a join token. Members that joined with it stay.
     pub fn revoke_token(&mut self, id: TokenId) -> Result<(), Refusal> {
         self.tokens.remove(&id).map(|_| ()).ok_or(Refusal::NoSuchToken(id))
     }
 
-    /// Enrols the bearer of a token. `fresh` is the id of the member, should it be a new one.
+    /// Enrols a machine with a join token. `fresh` is the member id, if it becomes a new member.
     ///
-    /// Who asks again with the same token, key and name is the same member, and the token is not
-    /// used up further: the first reply may have been lost.
+    /// A machine that asks again with the same token, key and name is the same member, because the
+    /// first reply may have been lost. It does not use up the token further.
     pub fn enrol(
         &mut self,
         now: Timestamp,
@@ -241,7 +245,7 @@ impl CaRegistry {
             Some(token) if token.hash.is_of(secret) => token,
             Some(_) => return Err(Refusal::TokenUnknown),
             None => {
-                // As much work as for a wrong secret.
+                // Takes the same time as a wrong secret.
                 let _ = secret.hash().is_of(secret);
                 return Err(Refusal::TokenUnknown);
             }
@@ -276,8 +280,8 @@ impl CaRegistry {
         Ok(terms)
     }
 
-    /// Enrols without a token: for the authority's own machine. The same key and name again are the
-    /// same member.
+    /// Enrols without a token, for the machine of the CA. The same key and name again give the same
+    /// member.
     pub fn appoint(
         &mut self,
         now: Timestamp,
@@ -294,8 +298,8 @@ impl CaRegistry {
         self.admit(now, validity, fresh, applicant, clash, None)
     }
 
-    /// Renews the certificate of `old`, which was checked (its end does not matter), for
-    /// `public_key`. `old`'s key signed the request.
+    /// Renews the certificate of `old` for `public_key`. The caller has verified the certificate
+    /// `old` (it may be expired) and that its key signed the request.
     pub fn renew(
         &mut self,
         now: Timestamp,
@@ -310,8 +314,8 @@ impl CaRegistry {
         if member.revoked.is_some() {
             return Err(Refusal::MemberRevoked(old.member));
         }
-        // An older key may have been lost to somebody. And an old request that is played again must
-        // not bring an old key back.
+        // An older key may have been stolen. And a replayed old request must not restore an old
+        // key.
         let is_its_key =
             member.public_key == old.public_key || member.previous_key == Some(old.public_key);
         if !is_its_key {
@@ -323,7 +327,7 @@ impl CaRegistry {
         Ok(terms)
     }
 
-    /// Expels a member, for good. Again is no error.
+    /// Revokes a member permanently. Revoking it again is not an error.
     pub fn revoke(&mut self, now: Timestamp, whom: &MemberSelector) -> Result<MemberId, Refusal> {
         let id = match whom {
             MemberSelector::Member(id) => *id,
@@ -338,8 +342,9 @@ impl CaRegistry {
         Ok(id)
     }
 
-    /// Forgets tokens that ended, and expelled members whose certificates did. Live members stay,
-    /// however long their certificates ended ago: they may come back. Says how many it forgot.
+    /// Deletes expired tokens, and revoked members whose certificates are expired. Members that are
+    /// not revoked stay, however long ago their certificates expired: they may return. Returns the
+    /// number of deleted entries.
     pub fn prune(&mut self, now: Timestamp) -> usize {
         let before = self.members.len() + self.tokens.len();
         self.tokens.retain(|_, token| now <= token.expires + GRACE);
@@ -355,7 +360,7 @@ impl CaRegistry {
         self.members().find(|(_, member)| is_it(member))
     }
 
-    /// A new member, when the name allows it.
+    /// Adds a new member, if the name conflict rule allows it.
     fn admit(
         &mut self,
         now: Timestamp,
@@ -401,7 +406,8 @@ impl CaRegistry {
         Ok(terms)
     }
 
-    /// Another certificate for a member, or the same while that is young and for the same key.
+    /// Issues another certificate for a member. Returns the same one if it is young and for the
+    /// same key.
     fn reissue(
         &mut self,
         now: Timestamp,
@@ -420,8 +426,8 @@ impl CaRegistry {
             return Ok(terms(id, member));
         }
         let not_before = if member.not_before > now {
-            // The authority's clock was set back. The newest certificate is not valid yet: to
-            // follow it would strand the member until then.
+            // The clock of the CA was set back, and the newest certificate is not valid yet. A
+            // certificate that starts after it would be unusable until then.
             whole(now - SKEW)
         } else {
             whole(now - SKEW).max(member.not_before + SECOND)
@@ -439,7 +445,7 @@ impl CaRegistry {
     }
 }
 
-/// Certificates name whole seconds.
+/// Rounds down: certificates contain whole seconds.
 fn whole(at: Timestamp) -> Timestamp {
     Timestamp::from_secs(at.as_nanos() / 1_000_000_000)
 }

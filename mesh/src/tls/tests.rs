@@ -1,4 +1,4 @@
-//! Tests of the modules together, and the cluster that they and others are played with.
+//! Tests of several modules together, and the test cluster that other tests use too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub(super) fn order() -> TokenOrder {
     }
 }
 
-/// An authority without a folder, for tests of certificates.
+/// A certificate authority (CA) without a directory, for tests of certificates.
 pub(super) struct Ca {
     pub(super) key: MemberKey,
     pub(super) certificate: CaCertificate,
@@ -73,7 +73,7 @@ impl Ca {
     }
 }
 
-/// An authority in a folder of its own.
+/// A CA in a directory of its own.
 pub(super) struct Cluster {
     pub(super) authority: Authority,
     pub(super) folder: TempDir,
@@ -86,7 +86,7 @@ impl Cluster {
         Cluster { authority, folder }
     }
 
-    /// As after `kill -9`: nothing but the disk is left.
+    /// Reopens the CA as after `kill -9`: only the disk is left.
     pub(super) fn reopen(self, now: Timestamp) -> Self {
         let Cluster { authority, folder } = self;
         drop(authority);

@@ -1,9 +1,9 @@
 //! The join token: one line that an operator copies from the coordinator to a new cell.
 //!
-//! It says where the coordinators are, how to know that it is really them (the fingerprint of the
-//! authority's certificate), and carries a secret that is worth one or more enrolments. The line
-//! carries its length and a checksum, so that one which was cut or mistyped is told apart, before
-//! anybody is asked, from one that the authority refuses.
+//! It contains the addresses of the coordinators, the fingerprint of the certificate authority (CA)
+//! that identifies them, and a secret for one or more enrolments. Its length and a checksum detect
+//! a truncated or mistyped line before any request is sent. Such a line is a different error from a
+//! token that the CA refuses.
 //!
 //! `volvox-join-v1.` and base32 of: length of what follows (2 bytes), fingerprint (32), id (8),
 //! secret (16), number of addresses (1), each with its length (1), checksum (4).
@@ -20,21 +20,21 @@ use super::encoding::{self, Base32Error};
 
 const PREFIX: &str = "volvox-join-v1.";
 
-/// What all versions of the line begin with.
+/// Prefix of all versions of a join token.
 const FAMILY: &str = "volvox-join-";
 
-/// How many addresses a token may name.
+/// Maximum number of addresses in a token.
 pub const ADDRESSES: usize = 8;
 
-/// How long an address may be: a host name, a colon, a port.
+/// Maximum length of an address in bytes: a host name, a colon, a port.
 pub const ADDRESS_BYTES: usize = 255;
 
-/// How long a line may be: all addresses of full length fit.
+/// Maximum length of a token in characters: all addresses of full length fit.
 pub const LINE_BYTES: usize = 4096;
 
 const CHECKSUM: usize = 4;
 
-/// Which token. Not secret: logs and lists name it.
+/// Id of a join token. Not secret: logs and lists show it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TokenId(pub [u8; 8]);
 
@@ -58,12 +58,13 @@ impl std::str::FromStr for TokenId {
     }
 }
 
-/// What makes a token worth something: 128 random bits. `{:?}` does not show it.
+/// Secret of a join token: 128 random bits. `{:?}` does not show it.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct TokenSecret(pub [u8; 16]);
 
 impl TokenSecret {
-    /// What the authority keeps. A hash without salt or stretching will do: nobody guesses 128 bits.
+    /// The hash that the CA stores. It needs no salt or stretching, because 128 random bits cannot
+    /// be guessed.
     pub fn hash(&self) -> SecretHash {
         SecretHash(Sha256::digest(self.0).into())
     }
@@ -75,12 +76,12 @@ impl fmt::Debug for TokenSecret {
     }
 }
 
-/// The hash of a secret. Has no `==`, which would take longer the more is right.
+/// Hash of a secret. It has no `==`, whose time would depend on the number of equal bytes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SecretHash([u8; 32]);
 
 impl SecretHash {
-    /// Whether this is `secret`'s, in a time that does not depend on the answer.
+    /// Whether this is the hash of `secret`. The time does not depend on the answer.
     pub fn is_of(&self, secret: &TokenSecret) -> bool {
         let other = secret.hash();
         let difference = self.0.iter().zip(other.0).fold(0, |sum, (a, b)| sum | (a ^ b));
@@ -88,52 +89,52 @@ impl SecretHash {
     }
 }
 
-/// Why a line is no join token. Nobody was asked yet.
+/// Why a line is not a join token. No request was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// Something else altogether.
+    /// The line does not start like a join token.
     #[error("this is no join token: one begins with \"{PREFIX}\"")]
     Prefix,
-    /// Of another release.
+    /// The token has another version: it is from another release.
     #[error("this join token is of another version ({0:?}), this release reads \"{PREFIX}\"")]
     Version(String),
-    /// A character that cannot be in it.
+    /// A character that a token cannot contain.
     #[error("the join token is mistyped: it cannot contain {0:?}")]
     Character(char),
     /// Characters are missing.
     #[error("the join token is cut: {given} characters of {expected}; copy the whole line again")]
     Cut {
-        /// How many there are.
+        /// Number of characters found.
         given: usize,
-        /// How many there should be.
+        /// Number of characters that belong to the token.
         expected: usize,
     },
-    /// There is too much of it.
+    /// There are too many characters.
     #[error("the join token has {given} characters, {expected} belong to it; copy the line again")]
     TooLong {
-        /// How many there are.
+        /// Number of characters found.
         given: usize,
-        /// How many there should be.
+        /// Number of characters that belong to the token.
         expected: usize,
     },
-    /// The checksum does not agree.
+    /// The checksum does not match.
     #[error("the join token is mistyped: its checksum does not agree; copy the line again")]
     Mistyped,
-    /// The checksum agrees, but it says what no token can say.
+    /// The checksum matches, but the content is not valid.
     #[error("the join token is malformed: {0}")]
     Malformed(String),
-    /// An address that cannot be one.
+    /// The text is not a valid `host:port`.
     #[error("{0:?} is no address: give host:port, such as \"10.0.0.1:7400\" or \"[fd00::1]:7400\"")]
     Address(String),
-    /// None, or too many.
+    /// The number of addresses is zero or above [`ADDRESSES`].
     #[error("a join token names 1 to {ADDRESSES} addresses, not {0}")]
     Addresses(usize),
-    /// A token's id that cannot be one.
+    /// The text is not a valid token id.
     #[error("a token's id has 16 hexadecimal digits")]
     Id,
 }
 
-/// What a join token says.
+/// Content of a join token.
 #[derive(Debug, Clone)]
 pub struct JoinToken {
     addresses: Vec<String>,
@@ -143,7 +144,7 @@ pub struct JoinToken {
 }
 
 impl JoinToken {
-    /// A token with these parts; the addresses are checked.
+    /// A token with these parts. Checks the addresses.
     pub fn new(
         addresses: Vec<String>,
         ca: Fingerprint,
@@ -157,27 +158,27 @@ impl JoinToken {
         Ok(JoinToken { addresses, ca, id, secret })
     }
 
-    /// Where the coordinators are, as `host:port`.
+    /// Addresses of the coordinators, as `host:port`. Not empty.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
 
-    /// Which authority the coordinator must prove to be of.
+    /// Fingerprint of the CA that must have issued the coordinator's certificate.
     pub fn ca(&self) -> Fingerprint {
         self.ca
     }
 
-    /// Which token it is.
+    /// Id of the token.
     pub fn id(&self) -> TokenId {
         self.id
     }
 
-    /// What to show to the authority, and to nobody else.
+    /// Secret of the token. Send it only to a coordinator that was verified by [`JoinToken::ca`].
     pub fn secret(&self) -> &TokenSecret {
         &self.secret
     }
 
-    /// The line. It contains the secret; that is why this is not `Display`.
+    /// The token as a line. It contains the secret, so this is not `Display`.
     pub fn line(&self) -> String {
         let mut body = Vec::new();
         body.extend_from_slice(&self.ca.0);
@@ -195,7 +196,7 @@ impl JoinToken {
         format!("{PREFIX}{}", encoding::base32(&bytes))
     }
 
-    /// Reads a line; space around it does not matter, nor do capitals.
+    /// Reads a line. Surrounding space and upper case are accepted.
     pub fn parse(line: &str) -> Result<Self, TokenError> {
         let line = line.trim();
         if line.len() > LINE_BYTES {
@@ -231,13 +232,13 @@ impl JoinToken {
     }
 }
 
-/// How many characters a line has at least: one address of four characters.
+/// Minimum number of characters of a token: one address of three characters.
 fn shortest() -> usize {
     PREFIX.len() + (2 + 32 + 8 + 16 + 1 + 1 + 3 + CHECKSUM) * 8 / 5 + 1
 }
 
-/// How many characters a token has after its prefix, by what the first four say: the length takes
-/// 16 bits, which are three characters and the highest bit of the fourth.
+/// Number of characters after the prefix, from the first four of them: the length has 16 bits,
+/// which are three characters and the highest bit of the fourth.
 fn expected_digits(digits: &str) -> Option<usize> {
     let bits = digits.get(..4)?.bytes().fold(0, |sum, digit| {
         let digit = digit.to_ascii_lowercase();
@@ -290,7 +291,7 @@ fn read_body(bytes: &[u8]) -> Option<Body> {
     bytes.is_empty().then_some(parts)
 }
 
-/// Whether `address` is `host:port`. Does not ask whether the host exists.
+/// Checks that `address` is `host:port`. Does not resolve the host.
 pub fn check_address(address: &str) -> Result<(), TokenError> {
     let no = || TokenError::Address(address.chars().take(ADDRESS_BYTES).collect());
     let (host, port) = address.rsplit_once(':').ok_or_else(no)?;

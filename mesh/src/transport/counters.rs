@@ -1,29 +1,29 @@
-//! What the transport refused or lost, counted by reason, and a log that cannot be flooded.
+//! Counters of what the transport refused or lost, by reason, and a rate-limited log.
 //!
-//! A peer decides how often something is refused, so a line per refusal would let it fill the disk.
-//! Each reason has one line per [`LOG_EVERY`], which says how many there were since the last one.
+//! A peer controls how often something is refused. One log line per refusal would let it fill the
+//! disk. So each reason logs one line per [`LOG_EVERY`], with the count since the last line.
 
 use std::fmt::Display;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The least time between two log lines with the same reason.
+/// Minimum time between two log lines with the same reason.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Why something was refused, dropped or given up.
+        /// Why the transport refused, dropped or gave up something.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Reason {
             $($(#[$doc])* $name,)*
         }
 
         impl Reason {
-            /// All of them, in the order of their counters.
+            /// All reasons, in the order of their counters.
             pub const ALL: &'static [Reason] = &[$(Reason::$name,)*];
 
-            /// Its name in logs and metrics.
+            /// Name of the reason in logs and metrics.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Reason::$name => $text,)*
@@ -34,75 +34,75 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// A packet came and the receiver of happenings was too slow.
+    /// A packet was received, but the owner's event queue was full or closed.
     PacketDropped = "packet_dropped",
-    /// A packet was to go to a member without a link.
+    /// A packet was sent to a member without a link.
     NoLink = "no_link",
-    /// A packet to be sent was too long for a stream.
+    /// A packet to send was too long for a stream.
     Oversized = "oversized",
-    /// A packet to be sent gave way to a newer one, because the link is slow.
+    /// A packet to send was replaced by a newer one, because the link is slow.
     SendReplaced = "send_replaced",
-    /// A packet could not be sent by stream in time.
+    /// A packet could not be sent by stream within the deadline.
     SendFailed = "send_failed",
-    /// A packet came by stream and was too long.
+    /// A packet was received by stream and was too long.
     IncomingOversized = "incoming_oversized",
-    /// A packet came by stream and did not end in time, or was broken off.
+    /// A packet by stream was incomplete at the deadline, or was interrupted.
     IncomingBroken = "incoming_broken",
-    /// A packet was more than one member may send.
+    /// A packet was above the quota of its sender.
     OverShare = "over_share",
-    /// A member sent too much for too long: its link was ended, or another one refused.
+    /// A member sent too much for too long: its link was closed, or a new link was refused.
     Barred = "barred",
-    /// More bytes came at once than may be held, from all links together or from one.
+    /// Received messages and requests need more memory than the budget, of one member or of all.
     OverBudget = "over_budget",
-    /// A connection spoke no protocol that we speak.
+    /// A connection uses a protocol that this member does not support.
     UnknownProtocol = "unknown_protocol",
-    /// A connection to the mesh showed no certificate.
+    /// A connection to the mesh presented no certificate.
     NoIdentity = "no_identity",
-    /// A certificate was not accepted.
+    /// A certificate was rejected.
     BadCertificate = "bad_certificate",
-    /// A handshake that others began did not succeed.
+    /// An incoming handshake failed.
     HandshakeFailed = "handshake_failed",
-    /// A handshake was sent back to prove its address, because many were under way.
+    /// A client had to prove its address first, because many handshakes were in progress.
     Retried = "retried",
-    /// A handshake was refused because too many were under way.
+    /// A handshake was refused because too many were in progress.
     HalfOpenFull = "half_open_full",
-    /// A link was refused because there were as many as there may be.
+    /// A link was refused because the number of links was at its limit.
     PoolFull = "pool_full",
-    /// A link gave way to another one.
+    /// A link was closed to make a slot free for another one.
     Displaced = "displaced",
     /// A dial did not become a link.
     DialFailed = "dial_failed",
-    /// Somebody else answered a dial than the expected member.
+    /// Another member than the expected one answered a dial, or the peer is this member itself.
     UnexpectedMember = "unexpected_member",
-    /// A request was not understood, or not by its deadline.
+    /// A request was not understood, or its head was incomplete at the deadline.
     RequestMalformed = "request_malformed",
     /// A request was refused because too many were being served.
     RequestBusy = "request_busy",
     /// A request or its reply was too long.
     RequestTooLarge = "request_too_large",
-    /// A request to enrol was refused: too many, too long, too slow, or not served here.
+    /// An enrolment was refused: too many, too long, too slow, or not served by this member.
     EnrolRefused = "enrol_refused",
-    /// A task of one connection panicked. The others went on.
+    /// A task of one connection panicked. The other connections continued.
     Panicked = "panicked",
 }
 
-/// How often each [`Reason`] occurred since the transport was opened.
+/// Number of occurrences of each [`Reason`] since the transport was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counters(Vec<u64>);
 
 impl Counters {
-    /// How often for this reason.
+    /// Number of occurrences of one reason.
     pub fn of(&self, reason: Reason) -> u64 {
         self.0[reason as usize]
     }
 
-    /// All of them with their names.
+    /// All counters with their names.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         Reason::ALL.iter().map(|reason| (reason.name(), self.of(*reason)))
     }
 }
 
-/// The counters while they count.
+/// The live counters, and the throttle of each log line.
 pub(super) struct Tally {
     counts: Vec<AtomicU64>,
     throttles: Mutex<Vec<Throttle>>,
@@ -118,7 +118,7 @@ impl Tally {
         }
     }
 
-    /// Counts one, and logs it unless the reason was logged a moment ago.
+    /// Adds one, and logs it unless this reason was logged less than [`LOG_EVERY`] ago.
     pub(super) fn count(&self, reason: Reason, detail: impl Display) {
         self.counts[reason as usize].fetch_add(1, Ordering::Relaxed);
         let now = self.opened.elapsed();
@@ -133,7 +133,7 @@ impl Tally {
     }
 }
 
-/// Lets one line pass per [`LOG_EVERY`].
+/// Allows one log line per [`LOG_EVERY`].
 #[derive(Debug, Clone, Copy, Default)]
 struct Throttle {
     next: Duration,
@@ -141,7 +141,7 @@ struct Throttle {
 }
 
 impl Throttle {
-    /// How many lines this one stands for, or `None` if it is too early for one.
+    /// Number of occurrences that this log line covers. `None`: it is too early for a line.
     fn pass(&mut self, now: Duration) -> Option<u64> {
         self.waiting += 1;
         if now < self.next {

@@ -1,7 +1,8 @@
-//! The protocol for those who are no members yet: one question, one answer, both short.
+//! Enrolment protocol, for machines that are not members yet: one short request, one short reply.
 //!
-//! Who asks shows no certificate, so nothing is promised to it: few at once, little memory, little
-//! time. What is asked and answered is the callback's matter, and so is whether the token is good.
+//! The client presents no certificate, so it gets little: few connections at the same time, little
+//! memory, little time. The callback reads the request, checks the join token and returns the
+//! reply.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,39 +16,40 @@ use super::link::Outgoing;
 use super::{Code, Inner, Reason, SERVER_NAME, Settings, TransportError, canonical, words};
 use crate::request::BoxFuture;
 
-/// The protocol's name in the handshake.
+/// Name of the protocol in the TLS handshake (ALPN).
 pub(super) const PROTOCOL: &[u8] = b"volvox-enrol/1";
-/// How long a question and an answer may be.
+/// Maximum length of a request and of a reply, in bytes.
 pub const ENROL_LIMIT: usize = 16 << 10;
-/// How many may be answered at once.
+/// Maximum number of enrolments that are served at the same time.
 pub(super) const AT_ONCE: usize = 32;
 
-/// Answers a stranger's question. It has [`Settings::enrol_deadline`], and is dropped after that.
+/// Answers an enrolment request, given its bytes and the address of the client. It has
+/// [`Settings::enrol_deadline`] and is dropped after that.
 pub type Enrolment = Arc<dyn Fn(Vec<u8>, SocketAddr) -> BoxFuture<Vec<u8>> + Send + Sync>;
 
-/// Why there was no answer.
+/// Why an enrolment request has no reply.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolError {
-    /// No socket, or TLS that cannot be used. Nothing was sent.
+    /// The socket cannot be bound, or TLS cannot be used. Nothing was sent.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// The question is too long. Nothing was sent.
+    /// The request has this many bytes, which is too long. Nothing was sent.
     #[error("the request has {0} bytes, the limit is {ENROL_LIMIT}")]
     TooLarge(usize),
-    /// It took too long. Whether the question was heard is unknown.
+    /// No reply in time. The request may have been received.
     #[error("{0} did not answer in time")]
     Deadline(SocketAddr),
-    /// Nobody there, not whom we trust, or it refused. Whether the question was heard is unknown.
+    /// The server is unreachable, is not trusted, or refused. The request may have been received.
     #[error("{address}: {reason}")]
     Failed {
-        /// Where.
+        /// Address that was asked.
         address: SocketAddr,
-        /// Why, for people.
+        /// Cause, as text for operators.
         reason: String,
     },
 }
 
-/// Serves one connection of a stranger.
+/// Serves one enrolment connection.
 pub(super) async fn serve(inner: &Inner, connection: Connection) {
     let from = canonical(connection.remote_address());
     let refuse = |why: &str| {
@@ -70,7 +72,7 @@ pub(super) async fn serve(inner: &Inner, connection: Connection) {
         let mut reply = Outgoing::new(reply);
         let bytes = Bytes::from(answer);
         reply.finish_with(&mut [bytes]).await.map_err(|error| words(&error))?;
-        // Closing now would drop what is not acknowledged. The asker closes.
+        // Closing now would drop bytes that the client has not acknowledged. The client closes.
         connection.closed().await;
         Ok(())
     };
@@ -81,8 +83,9 @@ pub(super) async fn serve(inner: &Inner, connection: Connection) {
     }
 }
 
-/// Asks the member at `address` to let us enrol. `tls` says whom we trust; its protocols (ALPN) are
-/// replaced. The answer comes within `deadline` or not at all.
+/// Sends an enrolment request to the member at `address`. `tls` decides which server is trusted;
+/// its protocols (ALPN) are replaced. Returns after at most `deadline`, plus up to a second to
+/// close.
 pub async fn enrol(
     address: SocketAddr,
     mut tls: rustls::ClientConfig,
@@ -110,13 +113,13 @@ pub async fn enrol(
         let sent = Outgoing::new(send).finish_with(&mut [question]).await;
         sent.map_err(|error| words(&error))?;
         recv.read_to_end(ENROL_LIMIT).await.map_err(|error| {
-            // The peer's own words say more than that a stream broke off.
+            // The close reason of the peer is more precise than "stream was reset".
             connection.close_reason().map_or_else(|| words(&error), |reason| words(&reason))
         })
     };
     let answer = timeout(deadline, exchange).await;
     endpoint.close(Code::Done.into(), b"");
-    // So that the other side hears it. If it does not, it gives up by itself.
+    // Waits until the server receives the close. If it does not, the server closes at its deadline.
     let _ = timeout(super::SHUTDOWN, endpoint.wait_idle()).await;
     match answer {
         Ok(Ok(answer)) => Ok(answer),

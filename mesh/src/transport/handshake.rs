@@ -1,9 +1,9 @@
-//! How connections come to be: handshakes that others begin, and dials of ours.
+//! How connections are established: incoming handshakes, and dials by this member.
 //!
-//! A connection is a link only after its certificate was read and the pool has room; until then
-//! nothing is read from it. The answering side then says welcome, in the first stream of its own, and
-//! only with that the dialling side has a link: in TLS it would otherwise believe in one before its
-//! certificate was even looked at.
+//! A connection becomes a link when its certificate is checked and the pool has a free slot. Until
+//! then nothing is read from it. The answering side then sends a welcome on its first stream, and
+//! only the welcome makes it a link for the dialling side. The reason: in TLS 1.3 the client
+//! finishes the handshake before the server has checked the client's certificate.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,24 +20,25 @@ use super::{
 };
 use crate::identity::{CertificateError, MemberId};
 
-/// The first byte of the first stream of the answering side. What follows in that stream is left
-/// to later releases.
+/// First byte of the first stream of the answering side. Later releases may define what follows in
+/// that stream.
 pub(super) const WELCOME: u8 = b'W';
-/// The most that is read of a welcome.
+/// Maximum number of bytes that are read from a welcome.
 const WELCOME_LENGTH: usize = 64;
-/// TLS's alert for "no protocol in common".
+/// TLS alert `no_application_protocol`: the two sides have no protocol in common.
 const NO_APPLICATION_PROTOCOL: u8 = 120;
 
-/// What to do with a handshake that somebody begins.
+/// What to do with an incoming handshake.
 #[derive(Debug, PartialEq, Eq)]
 enum HandshakeDecision {
     Open,
-    /// Let it prove its address first, which costs us no memory.
+    /// The client must prove its address first. This uses no memory here.
     Retry,
     Shut,
 }
 
-/// `half_open` handshakes are under way.
+/// Decides by the number of incoming handshakes in progress. `proven`: the client's address is
+/// validated. `retry` and `most` are the limits from the settings.
 fn decide(half_open: usize, proven: bool, retry: usize, most: usize) -> HandshakeDecision {
     if half_open >= most {
         HandshakeDecision::Shut
@@ -68,14 +69,14 @@ pub(super) async fn answer(inner: Arc<Inner>) {
             }
             HandshakeDecision::Shut => {
                 inner.tally.count(Reason::HalfOpenFull, from);
-                // An address that is not proven gets no answer: it may be a victim's.
+                // An address that is not proven gets no answer: it may be the address of a victim.
                 if proven { incoming.refuse() } else { incoming.ignore() }
             }
         }
     }
 }
 
-/// A handshake under way.
+/// Counts an incoming handshake in progress.
 struct HalfOpen(Arc<Inner>);
 
 impl HalfOpen {
@@ -94,7 +95,7 @@ impl Drop for HalfOpen {
     }
 }
 
-/// Does a handshake that others began, up to the link or the refusal.
+/// Completes an incoming handshake: the result is a link or a refusal.
 async fn greet(handshake: HalfOpen, incoming: Incoming) {
     let inner = handshake.0.clone();
     let from = incoming.remote_address();
@@ -147,9 +148,9 @@ async fn greet(handshake: HalfOpen, incoming: Incoming) {
     welcome(&inner, connection, peer, version).await;
 }
 
-/// Takes a link in and says so to its other side.
+/// Admits a link and sends the welcome.
 async fn welcome(inner: &Arc<Inner>, connection: Connection, peer: Peer, version: u16) {
-    // Before the link is known, so that no packet's stream comes before this one.
+    // Before the link is in the pool, so that no packet's stream comes before this one.
     let opened = timeout(inner.settings.dial_deadline, connection.open_uni()).await;
     let Ok(Ok(stream)) = opened else {
         inner.tally.count(Reason::HandshakeFailed, "no stream for a welcome");
@@ -157,12 +158,13 @@ async fn welcome(inner: &Arc<Inner>, connection: Connection, peer: Peer, version
     };
     let link = Link::new(inner, peer, connection, false, version);
     if admit(inner, &link) {
-        // If it cannot be written the connection has ended, and the link's task says so.
+        // A failed write means that the connection has ended; the link's task reports that.
         let _ = Outgoing::new(stream).finish_with(&mut [Bytes::from_static(&[WELCOME])]).await;
     }
 }
 
-/// Gives a connection its place among the links and starts its task. Otherwise closes it.
+/// Adds a connection to the pool and starts its task. Returns false if the connection is refused;
+/// it is closed then.
 fn admit(inner: &Arc<Inner>, link: &Arc<Link>) -> bool {
     let member = link.peer.identity.member;
     if link.quota.is_barred(inner.now()) {
@@ -195,12 +197,12 @@ fn admit(inner: &Arc<Inner>, link: &Arc<Link>) -> bool {
     true
 }
 
-/// A dial under way. If nothing else was said about it, it failed.
+/// A dial in progress. When it is dropped and `failure` is set, the failure is reported.
 struct Dial {
     inner: Arc<Inner>,
     member: Option<MemberId>,
     address: SocketAddr,
-    /// Why it failed; `None` after it succeeded.
+    /// Why the dial failed. `None`: it succeeded.
     failure: Option<String>,
 }
 
@@ -223,7 +225,7 @@ impl Drop for Dial {
     }
 }
 
-/// Dials, when it is its turn.
+/// Dials, after waiting for a free slot of [`dials_at_once`](super::Settings::dials_at_once).
 pub(super) async fn dial(inner: Arc<Inner>, member: Option<MemberId>, address: SocketAddr) {
     let failure = Some("its task ended".into());
     let mut dial = Dial { inner: inner.clone(), member, address, failure };
@@ -268,7 +270,7 @@ async fn attempt(
     Ok(Link::new(inner, peer, connection, true, version))
 }
 
-/// The protocol that both sides agreed on.
+/// The protocol (ALPN) that both sides agreed on. Empty: none.
 fn protocol(connection: &Connection) -> Vec<u8> {
     let data = connection.handshake_data().and_then(|any| any.downcast::<HandshakeData>().ok());
     data.and_then(|data| data.protocol).unwrap_or_default()

@@ -1,9 +1,10 @@
-//! One connection: what reads from it and what writes to it.
+//! One connection: the tasks that read from it and write to it.
 //!
-//! Each connection has one task, and a task per stream under it. When the connection ends they all
-//! end, and the link is taken out of the pool whatever happened: also after a panic. Sending never
-//! waits: datagrams go into QUIC's own buffer, which drops the oldest, and streams into an [`Outbox`]
-//! in which the newest message replaces the oldest.
+//! Each connection has one task, and a task per stream under it. They all end when the connection
+//! ends. The link is then removed from the pool in every case, also after a panic.
+//!
+//! Sending never waits. Datagrams go into QUIC's own buffer, which drops the oldest. Messages by
+//! stream go into an [`Outbox`], in which the newest message replaces the oldest.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,14 +25,14 @@ use super::{
 };
 use crate::member::Delivery;
 
-/// How many messages may wait to be sent by stream on one link, and how many bytes.
+/// Limits of the outbox of one link: messages, and bytes.
 const OUTBOX_MESSAGES: usize = 16;
 const OUTBOX_BYTES: usize = 2 << 20;
-/// The most that is taken from a stream at once.
+/// Maximum number of bytes per read from a stream.
 const CHUNK: usize = 64 << 10;
-/// The widest window of a connection.
+/// Maximum receive window of a connection, in bytes.
 const WINDOW_MOST: u32 = 1 << 30;
-/// Why a stream is broken off, on the wire.
+/// QUIC error code of a stream that is reset or stopped.
 pub(super) const BROKEN_OFF: VarInt = VarInt::from_u32(1);
 
 /// One connection of a link.
@@ -41,13 +42,14 @@ pub(super) struct Link {
     pub(super) connection: Connection,
     pub(super) dialled: bool,
     pub(super) version: u16,
-    /// Requests that may still be served at once.
+    /// Free slots for requests that are served at the same time.
     pub(super) serving: Semaphore,
-    /// Streams that may still be open at once, whoever opened them.
+    /// Free slots for open streams, opened by either side.
     pub(super) streams: Arc<Semaphore>,
-    /// Streams that are open. Locked while the window is set, so that the last one to set it is right.
+    /// Number of open streams. Locked while the window is set, so that the last call sets the right
+    /// value.
     open: Mutex<u32>,
-    /// What the member may send, on this connection and others.
+    /// Quota of the member, shared by all its connections.
     pub(super) quota: Arc<PeerQuota>,
     used: AtomicU64,
     outbox: Mutex<Outbox>,
@@ -77,7 +79,7 @@ impl Link {
         version: u16,
     ) -> Arc<Self> {
         let quota = inner.quota(peer.identity.member);
-        // A member may send more than a stranger.
+        // A member may send more than an unauthenticated peer.
         connection.set_receive_window(VarInt::from_u32(inner.settings.receive_window));
         let link = Self {
             id: inner.connections.fetch_add(1, Ordering::Relaxed),
@@ -96,13 +98,13 @@ impl Link {
         Arc::new(link)
     }
 
-    /// Remembers that the link was used just now.
+    /// Marks the link as used now.
     pub(super) fn touch(&self, inner: &Inner) {
         self.used.store(inner.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// A stream more, or one less. What is unread of a stream may be as much as its window: the
-    /// connection's grows by that, so that others are not kept from sending.
+    /// Changes the number of open streams by `by`. A stream may have as many unread bytes as its
+    /// window. The window of the connection grows by that, so that other traffic is not blocked.
     pub(super) fn widen(&self, inner: &Inner, by: i32) {
         let mut open = lock(&self.open);
         *open = open.saturating_add_signed(by);
@@ -115,7 +117,7 @@ impl Link {
         *lock(&self.open) > 0
     }
 
-    /// Whether newer connections of the member are there to send on.
+    /// Whether the member has a newer connection, which is used for sending.
     fn is_superseded(&self, inner: &Inner) -> bool {
         inner.link(self.peer.identity.member).is_some_and(|latest| latest.id != self.id)
     }
@@ -144,11 +146,11 @@ impl Link {
         if delivery == Delivery::Datagram && bytes.len() <= room {
             match self.connection.send_datagram(bytes.clone()) {
                 Ok(()) => return,
-                // The connection has just ended; `LinkDown` is on its way.
+                // The connection has just ended; `LinkDown` will follow.
                 Err(quinn::SendDatagramError::ConnectionLost(_)) => {
                     return inner.tally.count(Reason::NoLink, self.peer.identity.member);
                 }
-                // The path became narrower in this moment.
+                // The maximum datagram size of the path has just become smaller.
                 Err(_) => {}
             }
         }
@@ -167,8 +169,8 @@ impl Link {
     }
 }
 
-/// Messages that wait to be sent by stream. A task empties it, and ends when it is empty: so a quiet
-/// link has none.
+/// Messages that wait to be sent by stream. A task empties the outbox and ends when it is empty, so
+/// a quiet link has no task for it.
 #[derive(Default)]
 struct Outbox {
     queue: VecDeque<Bytes>,
@@ -177,7 +179,8 @@ struct Outbox {
 }
 
 impl Outbox {
-    /// Puts a message in. How many older ones gave way, and whether a task has to be started.
+    /// Adds a message. Returns how many older messages it replaced, and whether the caller must
+    /// start a task.
     fn push(&mut self, message: Bytes) -> (usize, bool) {
         let mut replaced = 0;
         while self.queue.len() >= OUTBOX_MESSAGES || self.bytes + message.len() > OUTBOX_BYTES {
@@ -190,7 +193,7 @@ impl Outbox {
         (replaced, !std::mem::replace(&mut self.draining, true))
     }
 
-    /// The next message. Without one, the task has to end.
+    /// Removes the next message. `None`: the outbox is empty and the task must end.
     fn pop(&mut self) -> Option<Bytes> {
         let message = self.queue.pop_front();
         self.bytes -= message.as_ref().map_or(0, Bytes::len);
@@ -199,7 +202,7 @@ impl Outbox {
     }
 }
 
-/// Sends what is in the outbox, one message after the other.
+/// Sends the messages in the outbox, one after the other.
 async fn drain(inner: Arc<Inner>, link: Arc<Link>) {
     loop {
         let Some(message) = lock(&link.outbox).pop() else { return };
@@ -213,8 +216,8 @@ async fn drain(inner: Arc<Inner>, link: Arc<Link>) {
     }
 }
 
-/// A stream to write one thing on. If it is dropped before the end it is reset: quinn alone would
-/// end it, and the reader would take the beginning for the whole.
+/// A stream for writing. If it is dropped before the end, it is reset. quinn alone would finish it,
+/// and the reader would take the first part for the whole.
 pub(super) struct Outgoing {
     pub(super) stream: SendStream,
     done: bool,
@@ -225,12 +228,13 @@ impl Outgoing {
         Self { stream, done: false }
     }
 
-    /// Writes everything, and leaves the stream open.
+    /// Writes all parts and leaves the stream open.
     pub(super) async fn write(&mut self, parts: &mut [Bytes]) -> Result<(), WriteError> {
         self.stream.write_all_chunks(parts).await
     }
 
-    /// Writes everything, and the end. Waits for room in the buffers, not for the peer to read.
+    /// Writes all parts and finishes the stream. Waits for free space in the buffers, not for the
+    /// peer to read.
     pub(super) async fn finish_with(&mut self, parts: &mut [Bytes]) -> Result<(), WriteError> {
         self.stream.write_all_chunks(parts).await?;
         self.done = true;
@@ -241,27 +245,27 @@ impl Outgoing {
 impl Drop for Outgoing {
     fn drop(&mut self) {
         if !self.done {
-            // Already closed: then there is nobody to tell.
+            // An error means that the stream is already closed: there is no peer to notify.
             let _ = self.stream.reset(BROKEN_OFF);
         }
     }
 }
 
-/// Why bytes of a stream were not taken in.
+/// Why bytes of a stream were refused.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// They are more than allowed.
+    /// The stream has more bytes than allowed.
     TooLarge,
-    /// Too many bytes are held already, of all links or of this one.
+    /// The memory budget is used up, of all links or of this member.
     OverBudget,
     /// The stream ended before the expected length.
     Short,
-    /// The stream or the link broke off.
+    /// The stream was reset or the link ended.
     Broken(ReadError),
 }
 
-/// Bytes that came, with their share of what may be held. Whoever holds the last copy of them
-/// gives the share back.
+/// Received bytes with the permits of the memory budget. When the last copy is dropped, the permits
+/// are returned.
 struct CountedBytes {
     bytes: Vec<u8>,
     _shares: [Option<OwnedSemaphorePermit>; 2],
@@ -273,16 +277,16 @@ impl AsRef<[u8]> for CountedBytes {
     }
 }
 
-/// How much of a stream to take.
+/// How much of a stream to read.
 #[derive(Clone, Copy)]
 pub(super) enum Take {
-    /// All of it, if it has no more bytes than this.
+    /// All of it, if it has at most this many bytes.
     UpTo(usize),
-    /// So many bytes. What follows is left.
+    /// Exactly this many bytes. The rest stays unread.
     Exactly(usize),
 }
 
-/// Takes bytes in. Memory grows with what came, not with what was claimed.
+/// Reads bytes. Memory grows with the bytes received, not with a length that the peer claims.
 pub(super) async fn take_in(
     inner: &Inner,
     link: &Link,
@@ -296,7 +300,7 @@ pub(super) async fn take_in(
         let room = match take {
             Take::Exactly(length) if bytes.len() == length => break,
             Take::Exactly(length) => length - bytes.len(),
-            // One more than allowed, to see whether there is more.
+            // One byte more than allowed, to detect a longer stream.
             Take::UpTo(limit) => limit + 1 - bytes.len(),
         };
         let chunk = stream.read_chunk(room.min(CHUNK), true).await.map_err(Refused::Broken)?;
@@ -323,7 +327,7 @@ pub(super) async fn take_in(
     Ok(Bytes::from_owner(CountedBytes { bytes, _shares: shares }))
 }
 
-/// Takes the link out of the pool when its task ends, however it ends.
+/// Removes the link from the pool when its task ends, also after a panic.
 struct PoolGuard {
     inner: Arc<Inner>,
     link: Arc<Link>,
@@ -339,7 +343,7 @@ impl Drop for PoolGuard {
             Some(reason) => words(&reason),
             None => "its task ended".into(),
         };
-        // Only if it is not closed yet: after a panic.
+        // Has an effect only if the connection is not closed yet: after a panic.
         link.close(Code::Done, "");
         let member = link.peer.identity.member;
         let mut state = inner.state();
@@ -352,13 +356,15 @@ impl Drop for PoolGuard {
     }
 }
 
-/// Reads from a connection until it ends. Packets wait until `told`, so that `LinkUp` comes first;
-/// requests do not. A connection that is superseded and that nobody used for the idle timeout is
-/// closed by the side that dialled it: keep-alives would keep it for ever, and if both sides chose,
-/// each could close the other's.
+/// Reads from a connection until it ends. Packets wait until `told` resolves, so that the owner
+/// receives `LinkUp` first; requests do not wait.
+///
+/// A superseded connection that is unused for the idle timeout is closed by the side that dialled
+/// it. Without that, keep-alives would keep it open without a time limit. If both sides closed,
+/// each could close the connection that the other one uses.
 pub(super) async fn run(inner: Arc<Inner>, link: Arc<Link>, mut told: oneshot::Receiver<()>) {
     let seated = PoolGuard { inner: inner.clone(), link: link.clone() };
-    // Dropped before `seated`: no packet may come after `LinkDown`.
+    // Must end before `seated` is dropped: no packet may come after `LinkDown`.
     let mut streams = JoinSet::new();
     let mut open = false;
     let connection = &link.connection;

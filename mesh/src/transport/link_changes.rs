@@ -1,9 +1,9 @@
-//! What the owner of the transport is still to be told of links and dials.
+//! Link changes: states of links and failed dials that the owner has not received yet.
 //!
-//! Packets may be lost, tidings may not. So what is untold waits here, without a queue that could
-//! grow: per member only its latest state counts, and a link that came and went untold is no news.
-//! There is at most one entry per link and per member that is known to be up, and one per dial:
-//! a dial is under way until its failure was told.
+//! Packets may be lost, link changes may not. They wait here, and the memory is bounded: per member
+//! only the latest state counts. A link that came up and went down before it was reported is not
+//! reported. There is at most one entry per link and per member that the owner counts as linked,
+//! and one per dial. A dial counts as in progress until its failure is reported.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::{Peer, TransportEvent};
 use crate::identity::MemberId;
 
-/// A member's latest state that is untold.
+/// The latest state of a member's link that is not reported yet.
 enum LinkChange {
     Up { peer: Box<Peer>, address: SocketAddr, dialled: bool, told: oneshot::Sender<()> },
     Down { reason: String },
@@ -24,19 +24,19 @@ enum LinkChangeKey {
     Dial { member: Option<MemberId>, address: SocketAddr, reason: String },
 }
 
-/// What is untold, in the order of its first cause.
+/// Changes that are not reported yet, in the order of the first change per member.
 #[derive(Default)]
 pub(super) struct LinkChanges {
     order: VecDeque<LinkChangeKey>,
     ordered: BTreeSet<MemberId>,
     states: BTreeMap<MemberId, LinkChange>,
-    /// Members whose owner believes that they have a link.
+    /// Members that have a link according to the last reported event.
     believed: BTreeSet<MemberId>,
 }
 
 impl LinkChanges {
-    /// A link came up, or a newer connection of one. What is returned resolves when it was told,
-    /// or when it is no longer worth telling.
+    /// Records that a link came up, or has a newer connection. The receiver resolves when the event
+    /// is reported, or when a later change replaces it.
     pub(super) fn up(
         &mut self,
         peer: &Peer,
@@ -50,7 +50,7 @@ impl LinkChanges {
         when_told
     }
 
-    /// A link is gone.
+    /// Records that a link went down.
     pub(super) fn down(&mut self, member: MemberId, reason: String) {
         if self.believed.contains(&member) {
             self.put(member, LinkChange::Down { reason });
@@ -66,7 +66,7 @@ impl LinkChanges {
         }
     }
 
-    /// A dial came to nothing.
+    /// Records that a dial failed.
     pub(super) fn dial_failed(
         &mut self,
         member: Option<MemberId>,
@@ -76,7 +76,7 @@ impl LinkChanges {
         self.order.push_back(LinkChangeKey::Dial { member, address, reason });
     }
 
-    /// The next thing to tell. It counts as told from now on.
+    /// Removes the next event, which counts as reported from now on. `None`: there is none.
     pub(super) fn next(&mut self) -> Option<TransportEvent> {
         loop {
             let member = match self.order.pop_front()? {
@@ -94,7 +94,7 @@ impl LinkChanges {
                 }
                 Some(LinkChange::Up { peer, address, dialled, told }) => {
                     self.believed.insert(member);
-                    // The reader of packets may have ended already.
+                    // The task that reads packets may have ended already.
                     let _ = told.send(());
                     return Some(TransportEvent::LinkUp { peer: *peer, address, dialled });
                 }
@@ -131,7 +131,8 @@ mod tests {
         SocketAddr::from(([127, 0, 0, 1], 1))
     }
 
-    /// Steps: `+n` a link of member n came up, `-n` it went, `?` tell one. What was told, likewise.
+    /// `steps`: `+n` the link of member n came up, `-n` it went down, `?` take one event.
+    /// `expected`: the events, in the same notation; `0` for none.
     fn check(steps: &str, expected: &str) {
         let mut link_changes = LinkChanges::default();
         let mut told = Vec::new();

@@ -1,8 +1,9 @@
-//! What one member may send us, whatever the number of its connections: so many packets that wait to
-//! be looked at, and so many packets and bytes a second. Others have their own share, so one that
-//! floods us holds up itself.
+//! Quota of one member, over all its connections: the number of packets that wait for the owner,
+//! and packets and bytes per second. Each member has its own quota, so a member that floods slows
+//! down only itself.
 //!
-//! What is more is dropped and counted. Who goes on loses its link, and gets none for a while.
+//! Packets above the quota are dropped and counted. A member that continues to send too much loses
+//! its link and gets no new one for [`BARRED`].
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,15 +14,15 @@ use tokio::sync::Semaphore;
 
 use super::lock;
 
-/// Packets that may wait. An honest member has a few: what it says to one other is some fifty packets
-/// a second at most, and a long list some dozens.
+/// Maximum number of packets that wait for the owner. A correct member needs few: it sends at most
+/// about 50 packets per second to one other member, and some dozens for a long list.
 const WAITING: usize = 128;
-/// Packets and bytes each second, and at once.
+/// Rates: packets and bytes per second, and the burst that may come at the same time.
 const PACKETS: Rate = Rate { per_second: 500, at_once: 2_000 };
 const BYTES: Rate = Rate { per_second: 4 << 20, at_once: 16 << 20 };
-/// So many dropped packets in a row, without the share ever being whole again, end the link.
+/// Number of dropped packets since the bucket was last full that close the link.
 const DROPPED: u32 = 4_000;
-/// For so long its member then gets no other.
+/// How long the member then gets no new link.
 const BARRED: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy)]
@@ -31,23 +32,23 @@ struct Rate {
 }
 
 impl Rate {
-    /// What is left after a while.
+    /// The number of tokens after `span`, if `left` were left before.
     fn after(self, left: u64, span: Duration) -> u64 {
         let earned = span.as_micros().saturating_mul(self.per_second.into()) / 1_000_000;
         left.saturating_add(u64::try_from(earned).unwrap_or(u64::MAX)).min(self.at_once)
     }
 }
 
-/// What is to be done with a packet.
+/// What to do with a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PacketAction {
     Take,
     Drop,
-    /// And end the link.
+    /// Drop it, and close the link.
     Close,
 }
 
-/// The allowance, as a function of time.
+/// Token buckets for packets and for bytes. The caller passes the time.
 #[derive(Debug)]
 struct TokenBucket {
     at: Duration,
@@ -65,7 +66,7 @@ impl TokenBucket {
 
     fn refill(&mut self, now: Duration) {
         let span = now.saturating_sub(self.at);
-        // Not for every packet: a share of a packet that is rounded away would never be earned.
+        // Not for every packet: a fraction of a token that is rounded away would never be added.
         if span >= Duration::from_millis(10) {
             self.at = now;
             self.packets = PACKETS.after(self.packets, span);
@@ -88,7 +89,7 @@ impl TokenBucket {
             self.bytes -= bytes;
             return PacketAction::Take;
         }
-        // What is dropped is paid for all the same, so that who goes on stays without.
+        // A dropped packet costs a token too, so that a member that continues gets no tokens.
         self.packets = self.packets.saturating_sub(1);
         self.dropped += 1;
         if self.dropped < DROPPED {
@@ -100,22 +101,23 @@ impl TokenBucket {
     }
 }
 
-/// One member's share.
+/// The quota of one member.
 #[derive(Debug)]
 pub(super) struct PeerQuota {
     waiting: AtomicUsize,
     allowance: Mutex<TokenBucket>,
-    /// Bytes of messages and requests that may still be taken in.
+    /// Free bytes of the member's budget for received messages and requests.
     pub(super) inbound: Arc<Semaphore>,
 }
 
-/// What became of a packet.
+/// Result of [`PeerQuota::take`].
 pub(super) enum AdmitResult {
-    /// It has its place among those that wait, until it is dropped.
+    /// The packet is accepted. It counts as waiting until these bytes are dropped.
     QueuedPacket(Bytes),
-    /// It is more than its sender may send.
+    /// The packet is above the quota and was dropped.
     Excess,
-    /// The same, for so long that the link should end.
+    /// The packet was dropped, and the member sent too much for so long that the link must be
+    /// closed.
     TooMuch,
 }
 
@@ -128,7 +130,7 @@ impl PeerQuota {
         }
     }
 
-    /// A packet came.
+    /// Applies the quota to a received packet.
     pub(super) fn take(self: &Arc<Self>, now: Duration, bytes: Bytes) -> AdmitResult {
         let has_room = self.waiting.load(Ordering::Relaxed) < WAITING;
         match lock(&self.allowance).judge(now, bytes.len(), has_room) {
@@ -144,12 +146,13 @@ impl PeerQuota {
         }
     }
 
-    /// Whether the member may not have a link at present.
+    /// Whether the member may not have a link now.
     pub(super) fn is_barred(&self, now: Duration) -> bool {
         lock(&self.allowance).barred_until > now
     }
 
-    /// Whether nothing is lost if it is forgotten.
+    /// Whether the quota can be dropped from memory: the buckets are full and the member is not
+    /// barred.
     pub(super) fn is_whole(&self, now: Duration) -> bool {
         let mut allowance = lock(&self.allowance);
         allowance.refill(now);
@@ -157,7 +160,7 @@ impl PeerQuota {
     }
 }
 
-/// A packet that waits.
+/// A packet that waits for the owner.
 struct QueuedPacket {
     bytes: Bytes,
     quota: Arc<PeerQuota>,
@@ -191,7 +194,7 @@ mod tests {
             if millisecond % 10 == 0 {
                 assert_eq!(honest.judge(now, 20_000, true), PacketAction::Take);
             }
-            // Four times as much as there may be.
+            // Four times the rate.
             for _ in 0..2 {
                 taken += u64::from(flood.judge(now, 100, true) == PacketAction::Take);
             }
@@ -232,7 +235,7 @@ mod tests {
             assert_eq!(slow.judge(Duration::ZERO, 0, true), PacketAction::Take);
         }
         assert_eq!(slow.judge(Duration::ZERO, 0, true), PacketAction::Drop);
-        // A look every tenth of a millisecond, for a second.
+        // A refill every 0.1 ms, for one second.
         for step in 1..=10_000 {
             slow.refill(Duration::from_micros(100 * step));
         }

@@ -1,56 +1,59 @@
-//! Which links there are, and who gives way when there are too many. Decides, and does nothing.
+//! Connection pool: which links exist, and which link is displaced when the pool is full. Pure.
 //!
-//! A member has at most [`CONNECTIONS`] connections: two members may dial each other at the same
-//! time, and a member that restarted comes again while the old connection is not yet known to be
-//! dead. The latest is used for sending, the older ones are still read
-//! until nobody uses them. When the pool is full, a
-//! link that we dialled and a link of a coordinator displace the cell's link that was used least
-//! recently; a link of a cell that came to us is refused. Links of coordinators never give way: a
-//! full pool of them refuses everybody.
+//! A member has at most [`CONNECTIONS`] connections. More than one is needed because two members
+//! may dial each other at the same time. Also, a restarted member connects again before its old
+//! connection has timed out. The latest connection is used for sending. Older ones are still read
+//! until they are idle.
+//!
+//! When the pool is full:
+//! - A link that this member dialled, or a link of a coordinator, displaces the link of a cell that
+//!   was used least recently.
+//! - A link that a cell dialled is refused.
+//! - Links of coordinators are never displaced: a pool full of them refuses all new links.
 
 use std::collections::BTreeMap;
 
 use super::Peer;
 use crate::identity::{Kind, MemberId};
 
-/// How many connections one member may have. The oldest gives way to a newer one.
+/// Maximum number of connections of one member. A newer one displaces the oldest.
 const CONNECTIONS: usize = 2;
 
-/// What the pool asks of a connection.
+/// What the pool needs from a connection.
 pub(super) trait PooledConnection {
-    /// Unique among all connections of the process.
+    /// Number of the connection, unique in this process.
     fn id(&self) -> u64;
-    /// When it was last used: a number that only grows.
+    /// Last use, as the value of a counter that only grows.
     fn last_used(&self) -> u64;
-    /// Whether we dialled.
+    /// Whether this member dialled the connection.
     fn dialled(&self) -> bool;
-    /// Whose it is.
+    /// The member at the other end.
     fn peer(&self) -> &Peer;
 }
 
-/// The links, by member. Each has at least one connection, the latest last.
+/// The links, by member. Each has at least one connection; the latest is the last.
 pub(super) struct Pool<C> {
     most: usize,
     links: BTreeMap<MemberId, Vec<C>>,
 }
 
-/// What has to be closed because a connection was admitted.
+/// Connections that the caller must close because another one was admitted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Admitted<C> {
-    /// A connection of the same member that is one too many.
+    /// The oldest connection of the same member, above [`CONNECTIONS`].
     pub(super) surplus: Option<C>,
-    /// Another member's whole link.
+    /// The link of another member, with all its connections.
     pub(super) displaced: Option<(MemberId, Vec<C>)>,
 }
 
-/// What became of a connection that ended.
+/// Result of [`Pool::remove`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Removed {
-    /// It was displaced or closed before.
+    /// The connection is not in the pool: it was displaced or closed before.
     Unknown,
-    /// The member has another one.
+    /// The member has another connection.
     OthersLeft,
-    /// It was the member's last.
+    /// It was the last connection of the member.
     Last,
 }
 
@@ -59,7 +62,7 @@ impl<C: PooledConnection> Pool<C> {
         Self { most, links: BTreeMap::new() }
     }
 
-    /// Takes a connection in, as the one to send on. `None`: the pool is full.
+    /// Adds a connection, which becomes the one for sending. `None`: the pool is full.
     pub(super) fn admit(&mut self, connection: C) -> Option<Admitted<C>> {
         let member = connection.peer().identity.member;
         if let Some(link) = self.links.get_mut(&member) {
@@ -78,7 +81,7 @@ impl<C: PooledConnection> Pool<C> {
         Some(Admitted { surplus: None, displaced })
     }
 
-    /// The cell whose link was used least recently.
+    /// The cell whose link was used least recently. `None`: all links are of coordinators.
     fn least_recent(&self) -> Option<MemberId> {
         let used = |link: &[C]| link.iter().map(PooledConnection::last_used).max();
         let cells = self.links.iter().filter(|(_, link)| {
@@ -87,7 +90,7 @@ impl<C: PooledConnection> Pool<C> {
         cells.min_by_key(|(_, link)| used(link)).map(|(member, _)| *member)
     }
 
-    /// Takes out a connection that ended.
+    /// Removes a connection that has ended.
     pub(super) fn remove(&mut self, member: MemberId, id: u64) -> Removed {
         let Some(link) = self.links.get_mut(&member) else { return Removed::Unknown };
         let before = link.len();
@@ -102,12 +105,12 @@ impl<C: PooledConnection> Pool<C> {
         }
     }
 
-    /// Takes out a member's link.
+    /// Removes the link of a member and returns its connections. `None`: there is no link.
     pub(super) fn take(&mut self, member: MemberId) -> Option<Vec<C>> {
         self.links.remove(&member)
     }
 
-    /// The connection to send on.
+    /// The connection for sending. `None`: there is no link.
     pub(super) fn latest(&self, member: MemberId) -> Option<&C> {
         self.links.get(&member)?.last()
     }
@@ -116,7 +119,7 @@ impl<C: PooledConnection> Pool<C> {
         self.links.len()
     }
 
-    /// The connections to send on, of all members.
+    /// The connections for sending, of all members, by member id.
     pub(super) fn all(&self) -> impl Iterator<Item = &C> {
         self.links.values().filter_map(|link| link.last())
     }
@@ -196,7 +199,7 @@ mod tests {
         pool.admit(fake(0, 3, Kind::Coordinator)).unwrap();
         assert!(pool.admit(fake(4, 4, Kind::Cell)).is_none());
         let admitted = pool.admit(fake(5, 5, Kind::Coordinator)).unwrap();
-        // The coordinator was used even longer ago, and stays.
+        // The link of the coordinator was used even earlier, and stays.
         assert_eq!(admitted.displaced.unwrap().0, member(1));
         let dialled = Fake { dialled: true, ..fake(6, 6, Kind::Cell) };
         assert_eq!(pool.admit(dialled).unwrap().displaced.unwrap().0, member(2));

@@ -1,8 +1,8 @@
-//! Requests on a link: asking, and serving what others ask.
+//! Requests on a link: sends requests, and serves those of peers.
 //!
-//! A request is one bidirectional stream. Dropping the asking future breaks the stream off, and the
-//! serving side then drops its own; so does the end of the link, and either side's deadline. What a
-//! peer claims of a length allocates nothing.
+//! A request is one bidirectional stream. When the caller drops its future, the stream is reset and
+//! the serving side drops its own future. The end of the link and the deadline of either side do
+//! the same. No memory is allocated for a length that a peer merely claims.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::identity::MemberId;
 use crate::request::frame::{self, REFUSAL_TEXT, REPLY_HEAD, REQUEST_HEAD};
 use crate::request::{AskError, Refusal, Request};
 
-/// How long a peer may take for the bytes before a request's body.
+/// Time limit for the head of a request.
 const HEAD_DEADLINE: Duration = Duration::from_secs(10);
-/// How long a peer may take to accept a reply.
+/// Time limit for a peer to accept a reply.
 pub(super) const REPLY_DEADLINE: Duration = Duration::from_secs(30);
-/// The longest that a request is served, whatever the asker's deadline.
+/// Maximum time for serving a request, whatever deadline the caller sets.
 const SERVE_MOST: Duration = Duration::from_secs(600);
 
 impl Transport {
-    /// Asks a member and waits for its reply, for at most `deadline`. Dropping the future cancels
-    /// the request on the other side too. Without a link there is an error at once.
+    /// Sends a request to a member and waits for its reply, for at most `deadline`. Dropping the
+    /// future cancels the request on the other side too. Without a link it fails immediately.
     pub fn ask<R: Request>(
         &self,
         to: MemberId,
@@ -46,7 +46,7 @@ impl Transport {
     }
 }
 
-/// One request: sends it and takes the reply in.
+/// Sends one request and receives the reply.
 async fn call(
     inner: &Inner,
     to: MemberId,
@@ -59,16 +59,16 @@ async fn call(
     Ok(reply)
 }
 
-/// What follows after a request's body.
+/// What follows the body of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
-    /// Nothing.
+    /// The stream ends.
     End,
-    /// Frames.
+    /// The stream stays open for frames.
     GoOn,
 }
 
-/// Sends a request and takes the reply in. Both ends of its stream are left.
+/// Sends a request and receives the reply. Also returns both ends of the stream.
 pub(super) async fn exchange(
     inner: &Inner,
     link: &Link,
@@ -93,7 +93,7 @@ pub(super) async fn exchange(
         Then::GoOn => request.write(&mut parts).await,
     };
     match sent {
-        // It wants no more of it, and has answered why.
+        // The peer stopped reading the request, and its reply gives the reason.
         Ok(()) | Err(WriteError::Stopped(_)) => {}
         Err(WriteError::ConnectionLost(error)) => return Err(lost(&error)),
         Err(error) => return Err(AskError::Lost(words(&error))),
@@ -102,7 +102,7 @@ pub(super) async fn exchange(
     Ok((body, request, reply))
 }
 
-/// The body of a reply.
+/// Reads the reply and returns its body.
 async fn take_reply(inner: &Inner, link: &Link, reply: &mut RecvStream) -> Result<Bytes, AskError> {
     let mut head = [0; REPLY_HEAD];
     reply.read_exact(&mut head).await.map_err(|error| match error {
@@ -131,13 +131,14 @@ async fn take_reply(inner: &Inner, link: &Link, reply: &mut RecvStream) -> Resul
         return Ok(body);
     }
     match head.refusal(&body) {
-        // Its clock was a little ahead of ours; the same is known as if ours had been first.
+        // The clock of the member was slightly ahead. The result is the same as if the deadline had
+        // passed here first.
         Refusal::DeadlineExceeded => Err(AskError::Deadline),
         refusal => Err(AskError::Refused(refusal)),
     }
 }
 
-/// What it means that a reply broke off.
+/// Converts a read error of a reply.
 fn broken(error: ReadError) -> AskError {
     match error {
         ReadError::Reset(_) => {
@@ -150,7 +151,7 @@ fn broken(error: ReadError) -> AskError {
     }
 }
 
-/// Serves one request, and ends early if the asker gave up.
+/// Serves one request. Stops early if the caller cancels.
 pub(super) async fn serve(
     inner: Arc<Inner>,
     link: Arc<Link>,
@@ -195,11 +196,11 @@ pub(super) async fn serve(
         inner.tally.count(reason, link.peer.identity.member);
     }
     let bytes = Bytes::from(frame::reply(answer));
-    // Who does not take its reply does without: dropping the stream breaks it off.
+    // A peer that does not accept its reply gets none: dropping the stream resets it.
     let _ = timeout(REPLY_DEADLINE, reply.finish_with(&mut [bytes])).await;
 }
 
-/// What stands before a request's body. `None`: the asker broke it off.
+/// Reads the head of a request. `None`: the caller reset the stream.
 async fn take_head(request: &mut RecvStream) -> Option<Result<frame::RequestHead, Refusal>> {
     let malformed = |text: &str| Some(Err(Refusal::Malformed(text.into())));
     let mut head = [0; REQUEST_HEAD];
@@ -215,7 +216,7 @@ async fn take_head(request: &mut RecvStream) -> Option<Result<frame::RequestHead
     }
 }
 
-/// A request's body. `None`: the asker broke it off.
+/// Reads the body of a request. `None`: the caller reset the stream.
 pub(super) async fn body(
     inner: &Inner,
     link: &Link,
@@ -236,7 +237,7 @@ pub(super) async fn body(
     }
 }
 
-/// The answer to what stands in `request`. `None`: the asker broke it off.
+/// Reads the body and calls the service. `None`: the caller reset the stream.
 async fn answer(
     inner: &Inner,
     link: &Link,

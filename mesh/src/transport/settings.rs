@@ -1,4 +1,4 @@
-//! The transport's limits and times, and what they are in quinn's terms.
+//! Limits and times of the transport, and their translation to quinn's configuration.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -11,91 +11,95 @@ use super::{TransportError, enrolment};
 use crate::identity::MemberId;
 use crate::transport::Tls;
 
-/// The versions of the mesh's protocol that this release speaks, the newest first.
+/// Versions of the mesh protocol that this release supports, the newest first.
 pub const VERSIONS: [u16; 1] = [1];
-/// What a version is called in the handshake: this and its number.
+/// Name of the protocol in the TLS handshake (ALPN): this prefix and the version number.
 const PROTOCOL: &str = "volvox-mesh/";
-/// The name that is asked for in handshakes. Who a member is, its certificate says and not a name.
+/// Server name in the TLS handshake. It has no meaning: the certificate identifies the member.
 pub const SERVER_NAME: &str = "volvox";
 
-/// How many streams with a packet each a peer may have open. More than one, so that a lost UDP
-/// packet does not hold up the next message.
+/// Maximum number of open packet streams of a peer. More than one, so that a lost UDP packet does
+/// not delay the next message.
 const PACKET_STREAMS: u32 = 16;
-/// How many requests above the limit a peer may begin, so that it hears `Busy` and not nothing.
+/// Number of requests above the limit that a peer may start, so that it receives `Busy` instead of
+/// no answer.
 const SURPLUS_REQUESTS: usize = 16;
-/// What a peer may send on one stream before we read.
+/// Bytes that a peer may send on one stream before they are read.
 pub(super) const STREAM_WINDOW: u32 = 1 << 20;
-/// What a peer may send before it is known who it is.
+/// Bytes that a peer may send on a connection before its identity is known.
 pub(super) const STRANGER_WINDOW: u32 = 64 << 10;
-/// What waits unread or unsent as datagrams, per link: some fifty. Beyond, the oldest are dropped.
+/// Bytes of datagrams that wait unread or unsent, per link: about fifty datagrams. Above that, QUIC
+/// drops the oldest.
 const DATAGRAM_BUFFER: usize = 64 << 10;
-/// What waits unacknowledged in streams, per link.
+/// Unacknowledged bytes in streams, per link.
 const SEND_WINDOW: u64 = 2 << 20;
-/// What may be buffered of a handshake's messages: a few certificates.
+/// Buffer for the messages of one handshake, in bytes: a few certificates.
 const CRYPTO_BUFFER: usize = 16 << 10;
-/// What may be buffered of one connection that we have not looked at yet, and of all of them.
+/// Buffers for connections that are not accepted yet, in bytes: for one, and for all of them.
 const INCOMING_BUFFER: u64 = 8 << 10;
 const INCOMING_BUFFERS: u64 = 2 << 20;
-/// The longest idle timeout.
+/// Maximum of [`Settings::idle_timeout`].
 const IDLE_MOST: Duration = Duration::from_secs(86_400);
-/// What every path of the internet carries in one piece.
+/// Packet size that every path on the internet carries without fragmentation, in bytes.
 const INITIAL_MTU: u16 = 1_200;
 
 /// Limits and times of a transport.
 #[derive(Clone)]
 pub struct Settings {
-    /// Where to listen. The IPv6 wildcard also listens on IPv4, and is the IPv4 wildcard on a
-    /// machine without IPv6.
+    /// Address of the UDP socket. The IPv6 wildcard also accepts IPv4. On a machine without IPv6 it
+    /// becomes the IPv4 wildcard.
     pub listen: SocketAddr,
-    /// Who we are: a link to ourselves is refused.
+    /// Id of this member: a link to itself is refused. `None`: no check.
     pub me: Option<MemberId>,
-    /// The versions that we speak, the newest first. Two members speak the first one in the
-    /// answering side's list that the dialling side has too.
+    /// Supported versions of the mesh protocol, the newest first; not empty. Two members use the
+    /// first one in the answering side's list that the dialling side supports too.
     pub versions: Vec<u16>,
-    /// How many members may have a link.
+    /// Maximum number of members with a link.
     pub max_links: usize,
-    /// How many dials may be under way at once. Others wait for them.
+    /// Maximum number of dials at the same time. Further dials wait.
     pub dials_at_once: usize,
-    /// How long a dial may take, from its first packet on, and a handshake that others began.
+    /// Time limit of a dial, from its first packet on, and of an incoming handshake.
     pub dial_deadline: Duration,
-    /// After how long without a packet a link is dead. The smaller one of both sides counts. Also
-    /// after how long without use a connection is closed that has a newer one beside it.
+    /// A link without a received packet for this long is closed. The smaller value of both sides
+    /// applies. Also: a connection that has a newer one beside it is closed after this time without
+    /// use. Above zero, at most one day.
     pub idle_timeout: Duration,
-    /// How often to send something on a link that is quiet.
+    /// Interval of keep-alive packets on a quiet link. `None`: this side sends none.
     pub keep_alive: Option<Duration>,
-    /// How long a message by stream may take, from its first byte to its last, in and out.
+    /// Time limit of a message by stream, from its first byte to its last, received or sent.
     pub message_deadline: Duration,
-    /// How long the exchange with one who enrols may take, after the handshake.
+    /// Time limit of one enrolment, after the handshake.
     pub enrol_deadline: Duration,
-    /// From how many handshakes on that others began an address must be proven first.
+    /// Number of incoming handshakes in progress from which on a client must prove its address. 0:
+    /// always.
     pub half_open_retry: usize,
-    /// How many handshakes that others began may be under way. More are refused.
+    /// Maximum number of incoming handshakes in progress. More are refused.
     pub half_open_most: usize,
-    /// How long a request may be that we send or serve.
+    /// Maximum length of a request, sent or served, in bytes.
     pub request_limit: usize,
-    /// How long a reply may be that we send or accept.
+    /// Maximum length of a reply, sent or received, in bytes.
     pub reply_limit: usize,
-    /// How many requests of one connection are served at once.
+    /// Maximum number of requests of one connection that are served at the same time.
     pub requests_per_link: usize,
-    /// How many requests are served at once.
+    /// Maximum number of requests that are served at the same time, of all connections.
     pub requests_at_once: usize,
-    /// How many streams of one connection may be open at once, whoever opened them.
+    /// Maximum number of open streams of one connection, opened by either side.
     pub streams_per_link: usize,
-    /// How many streams may be open at once.
+    /// Maximum number of open streams, of all connections.
     pub streams_at_once: usize,
-    /// How many bytes of messages and requests from all links may be held at once. Datagrams do
-    /// not count.
+    /// Memory budget for received messages and requests of all links, in bytes. Datagrams are not
+    /// counted.
     pub inbound_bytes: usize,
-    /// How many of them may be of one member.
+    /// Part of `inbound_bytes` that one member may use, in bytes.
     pub inbound_per_link: usize,
-    /// What a member may send on one link before we read.
+    /// Bytes that a member may send on one connection before they are read.
     pub receive_window: u32,
-    /// Answers those who want to become members. Without it they are refused.
+    /// Answers enrolment requests. `None`: this member refuses them.
     pub enrolment: Option<enrolment::Enrolment>,
 }
 
 impl Settings {
-    /// Those of a cell: few links.
+    /// Settings of a cell: few links.
     pub fn cell(listen: SocketAddr) -> Self {
         Self {
             listen,
@@ -123,13 +127,13 @@ impl Settings {
         }
     }
 
-    /// Those of a coordinator: a link to every cell.
+    /// Settings of a coordinator: a link to every cell.
     pub fn coordinator(listen: SocketAddr) -> Self {
         Self {
             max_links: 16_384,
-            // The cells dial, and keep their links alive: through NAT they must, and once is enough.
+            // The cells dial and send keep-alives: through NAT they must, and one side is enough.
             keep_alive: None,
-            // After a restart every cell comes at once.
+            // After a restart of the coordinator all cells connect at the same time.
             half_open_retry: 512,
             half_open_most: 2_048,
             streams_at_once: 512,
@@ -140,12 +144,12 @@ impl Settings {
         }
     }
 
-    /// The wildcard of both families, with a port that the system chooses.
+    /// The wildcard address of IPv6 and IPv4, with a port that the operating system chooses.
     pub fn anywhere() -> SocketAddr {
         SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))
     }
 
-    /// Refuses what no transport can have.
+    /// Checks the ranges of the settings.
     pub(super) fn check(&self) -> Result<(), TransportError> {
         if self.idle_timeout.is_zero() || self.idle_timeout > IDLE_MOST {
             return Err(TransportError::Settings("idle_timeout must be above zero, up to a day"));
@@ -160,7 +164,7 @@ impl Settings {
         self.versions.iter().map(|version| format!("{PROTOCOL}{version}").into_bytes())
     }
 
-    /// What all connections have in common.
+    /// The part of quinn's configuration that all connections share.
     fn transport(&self) -> Result<TransportConfig, TransportError> {
         let idle = IdleTimeout::try_from(self.idle_timeout)
             .map_err(|_| TransportError::Settings("idle_timeout is too long"))?;
@@ -183,11 +187,12 @@ impl Settings {
         Ok(config)
     }
 
-    /// How we answer handshakes.
+    /// Configuration for incoming handshakes.
     pub(super) fn server(&self, tls: &Tls) -> Result<quinn::ServerConfig, TransportError> {
         let mut crypto = (*tls.server).clone();
         crypto.alpn_protocols = self.protocols().chain([enrolment::PROTOCOL.to_vec()]).collect();
-        // A request that is sent before the handshake is over can be replayed by others.
+        // A request sent before the handshake is complete (early data) can be replayed by an
+        // attacker.
         crypto.max_early_data_size = 0;
         let crypto = QuicServerConfig::try_from(Arc::new(crypto)).map_err(TransportError::tls)?;
         let mut config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
@@ -199,7 +204,7 @@ impl Settings {
         Ok(config)
     }
 
-    /// How we dial.
+    /// Configuration for dials to members.
     pub(super) fn client(&self, tls: &Tls) -> Result<quinn::ClientConfig, TransportError> {
         let mut crypto = (*tls.client).clone();
         crypto.alpn_protocols = self.protocols().collect();
@@ -207,7 +212,7 @@ impl Settings {
         self.client_with(crypto)
     }
 
-    /// How we dial with this TLS as it is.
+    /// Configuration for dials with this TLS configuration, unchanged.
     pub(super) fn client_with(
         &self,
         crypto: rustls::ClientConfig,
@@ -219,7 +224,7 @@ impl Settings {
     }
 }
 
-/// The version that a protocol's name stands for.
+/// Version number in the name of a protocol. `None`: it is not a mesh protocol.
 pub(super) fn version(protocol: &[u8]) -> Option<u16> {
     std::str::from_utf8(protocol).ok()?.strip_prefix(PROTOCOL)?.parse().ok()
 }

@@ -1,12 +1,14 @@
-//! Streams: requests whose answer goes on, in both directions, for as long as it takes.
+//! Streams: requests after whose reply frames follow, in both directions, without a time limit.
 //!
-//! One begins as every request does; after the reply's body frames follow on the same QUIC stream
-//! (`volvox_protocol::stream`). QUIC's flow control makes a sender wait for a reader: what is unread
-//! of one stream is bounded by its window, and a stream's window is added to the connection's for as
-//! long as it is open, so that one that nobody reads holds up nothing else on the link.
+//! A stream starts like every request. After the body of the reply, frames
+//! (`volvox_protocol::stream`) follow on the same QUIC stream. QUIC's flow control makes the sender
+//! wait for the reader: the window of a stream limits its unread bytes. The window of an open
+//! stream is added to the window of the connection, so that an unread stream does not block other
+//! traffic on the link.
 //!
-//! Whoever drops its end breaks the stream off for the other. The end of the link ends it too, and so
-//! does a silence of [`IDLE`]: who has nothing to say says [`Frame::StillHere`].
+//! When one side drops its end, the stream is reset for the other side. The stream also ends with
+//! the link, and when nothing is received for [`IDLE`]. A side without data sends
+//! [`Frame::StillHere`].
 
 use std::future::Future;
 use std::sync::Arc;
@@ -26,31 +28,34 @@ use crate::identity::MemberId;
 use crate::request::frame::{self, RequestHead};
 use crate::request::{AskError, Refusal, StreamingRequest};
 
-/// How long the other end may say nothing at all, and how long it may take nothing.
+/// Default time that a reader waits for bytes from the other end.
 pub const IDLE: Duration = Duration::from_secs(60);
-/// How long a writer that cannot get on waits: a reader who is slow is waited for, not one who is gone.
+/// How long a writer waits until the other end accepts bytes. Longer than [`IDLE`], so that a slow
+/// reader is waited for, but not one that is unreachable.
 const STALL: Duration = Duration::from_secs(600);
-/// Bytes that are taken from a stream at once.
+/// Maximum number of bytes per read from a stream.
 const CHUNK: usize = 32 << 10;
 
-/// Why a stream ended before its end.
+/// Why a stream was interrupted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
-    /// The other end broke it off.
+    /// The other end reset the stream.
     #[error("the other end broke off the stream")]
     BrokenOff,
-    /// The link ended.
+    /// The link ended; the text gives the cause.
     #[error("the link was lost: {0}")]
     Lost(String),
-    /// The other end said something that is no frame.
+    /// The other end sent bytes that are not a valid frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The other end said nothing, or took nothing, for too long.
+    /// The other end sent nothing for the reader's time limit ([`IDLE`] by default), or accepted
+    /// nothing for ten minutes.
     #[error("the other end is silent")]
     Silent,
 }
 
-/// A place among the streams of a link and of all, and the room for what is unread of it.
+/// Permit for one open stream: a slot of the link and of all links, and the stream's part of the
+/// receive window.
 struct StreamPermit {
     inner: Arc<Inner>,
     link: Arc<Link>,
@@ -58,7 +63,7 @@ struct StreamPermit {
 }
 
 impl StreamPermit {
-    /// Takes a place; none: there are as many as there may be.
+    /// Takes a permit. `None`: the number of open streams is at its limit.
     fn take(inner: &Arc<Inner>, link: &Arc<Link>) -> Option<Arc<StreamPermit>> {
         let of_link = link.streams.clone().try_acquire_owned().ok()?;
         let of_all = inner.streams.clone().try_acquire_owned().ok()?;
@@ -74,7 +79,7 @@ impl Drop for StreamPermit {
     }
 }
 
-/// The end of a stream from which frames come.
+/// Receiving end of a stream.
 pub struct FrameReader {
     stream: RecvStream,
     buffer: BytesMut,
@@ -84,7 +89,8 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    /// The next frame; none: the other end has said all. May be dropped and called again.
+    /// The next frame. `None`: the other end has sent all frames. The future may be dropped and
+    /// `next` called again.
     pub async fn next(&mut self) -> Result<Option<Frame>, StreamError> {
         loop {
             if let Some((frame, used)) = Frame::take(&self.buffer)? {
@@ -96,7 +102,7 @@ impl FrameReader {
                 Ok(Some(chunk)) => self.buffer.extend_from_slice(&chunk.bytes),
                 Ok(None) => {
                     self.done = true;
-                    // A frame that was cut is as good as none.
+                    // A truncated frame at the end is ignored.
                     return Ok(None);
                 }
                 Err(ReadError::Reset(_)) => return Err(StreamError::BrokenOff),
@@ -105,7 +111,7 @@ impl FrameReader {
         }
     }
 
-    /// Another time of silence than [`IDLE`].
+    /// Sets another time limit than [`IDLE`].
     #[must_use]
     pub fn with_idle(mut self, idle: Duration) -> Self {
         self.idle = idle;
@@ -116,47 +122,48 @@ impl FrameReader {
 impl Drop for FrameReader {
     fn drop(&mut self) {
         if !self.done {
-            // Already stopped or ended: then there is nobody to tell.
+            // An error means that the stream is already stopped or finished: there is no peer to
+            // notify.
             let _ = self.stream.stop(BROKEN_OFF);
         }
     }
 }
 
-/// The end of a stream to which frames go. Dropped before [`FrameWriter::finish`] it is broken off.
+/// Sending end of a stream. If it is dropped before [`FrameWriter::finish`], the stream is reset.
 pub struct FrameWriter {
     stream: Outgoing,
-    /// What is left to be sent of a frame.
+    /// Unsent bytes of the current frame. Empty: the frame is sent.
     pending: Bytes,
     _lease: Arc<StreamPermit>,
 }
 
 impl FrameWriter {
-    /// Sends a frame: waits for room in QUIC's buffers, which is there when the reader reads.
+    /// Sends a frame. Waits for free space in QUIC's buffers, which appears when the reader reads.
     pub async fn send(&mut self, frame: &Frame) -> Result<(), StreamError> {
         self.flush().await?;
         self.begin(frame);
         self.flush().await
     }
 
-    /// Takes a frame to be sent by [`FrameWriter::flush`], for who has other things to wait for. Not
-    /// before the last one is sent.
+    /// Stores a frame that [`FrameWriter::flush`] sends, for callers that also wait for other
+    /// events. The previous frame must be sent before.
     pub fn begin(&mut self, frame: &Frame) {
         debug_assert!(self.pending.is_empty(), "the last frame is sent");
         self.pending = Bytes::from(frame.encode());
     }
 
-    /// Whether a frame is not sent yet.
+    /// Whether a frame is not sent completely.
     pub fn is_behind(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Says that this was all. What was sent still arrives.
+    /// Ends the stream. Frames sent before still arrive.
     pub async fn finish(mut self) -> Result<(), StreamError> {
         self.flush().await?;
         self.stream.finish_with(&mut []).await.map_err(|error| broken(&error))
     }
 
-    /// Sends what was begun. May be dropped and called again.
+    /// Sends the rest of the stored frame. The future may be dropped and `flush` called again.
     pub async fn flush(&mut self) -> Result<(), StreamError> {
         while !self.pending.is_empty() {
             let written = timeout(STALL, self.stream.stream.write(&self.pending)).await;
@@ -177,8 +184,8 @@ fn broken(error: &WriteError) -> StreamError {
 }
 
 impl Transport {
-    /// Opens a stream: asks as [`Transport::ask`] does, for at most `deadline`, and then has both ends
-    /// of what follows.
+    /// Opens a stream: sends the request as [`Transport::ask`] does, waits at most `deadline` for
+    /// the reply, and returns it with both ends of the stream.
     pub fn converse<R: StreamingRequest>(
         &self,
         to: MemberId,
@@ -218,7 +225,7 @@ fn ends(
     (reader, FrameWriter { stream, pending: Bytes::new(), _lease: lease })
 }
 
-/// Serves one that is asked for, and ends when the asker does not listen any more.
+/// Serves one streaming request. Stops when the caller stops reading.
 pub(super) async fn serve(
     inner: Arc<Inner>,
     link: Arc<Link>,
@@ -252,7 +259,7 @@ pub(super) async fn serve(
     }
 }
 
-/// None: the asker broke it off.
+/// Reads the body and calls the service. `None`: the caller reset the stream.
 async fn open(
     inner: &Inner,
     link: &Link,
@@ -269,6 +276,6 @@ async fn open(
 
 async fn refuse(reply: &mut Outgoing, refusal: Refusal) {
     let bytes = Bytes::from(frame::reply(Err(refusal)));
-    // Who does not take it does without.
+    // A peer that does not accept the refusal gets none.
     let _ = timeout(rpc::REPLY_DEADLINE, reply.finish_with(&mut [bytes])).await;
 }

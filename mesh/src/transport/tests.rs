@@ -1,4 +1,4 @@
-//! Real endpoints on loopback: what members, strangers and enemies can do to each other.
+//! Real endpoints on loopback: members, unauthenticated peers and attackers.
 
 mod enrolment;
 mod hostile;
@@ -27,10 +27,10 @@ use super::*;
 use crate::identity::{Kind, MemberIdentity};
 use crate::request::Router;
 
-/// Long enough for a starved machine, short enough to end.
+/// Long enough for an overloaded machine, and a limit for a test that hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A cluster's authority.
+/// The certificate authority (CA) of a cluster.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 fn member(n: u8) -> MemberId {
@@ -55,7 +55,7 @@ impl Authority {
         Arc::new(roots)
     }
 
-    /// TLS with a certificate whose common name is this. `identify` understands `cell-N` and
+    /// TLS with a certificate that has this common name. `identify` accepts `cell-N` and
     /// `coordinator-N`.
     fn tls_named(&self, name: &str) -> Tls {
         let mut params = CertificateParams::new(vec![SERVER_NAME.to_owned()]).unwrap();
@@ -90,7 +90,7 @@ impl Authority {
         }
     }
 
-    /// Who trusts the authority and has no certificate.
+    /// TLS of a client that trusts the CA and has no certificate.
     fn stranger(&self) -> rustls::ClientConfig {
         rustls::ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -130,7 +130,7 @@ struct Side {
     id: MemberId,
 }
 
-/// How a member under test is built.
+/// Builder of a member under test.
 struct Build {
     settings: Settings,
     tls: Tls,
@@ -181,7 +181,7 @@ async fn patiently<T>(what: &str, future: impl Future<Output = T>) -> T {
     outcome.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }
 
-/// Waits until it is so. Looks often.
+/// Polls until the condition is true.
 async fn until(what: &str, mut so: impl FnMut() -> bool) {
     let mut looks = tokio::time::interval(Duration::from_millis(2));
     patiently(what, async {
@@ -236,7 +236,7 @@ impl Side {
         until(&format!("{least} of {reason:?}"), counted).await;
     }
 
-    /// Dials, and waits until both sides know of the link.
+    /// Dials, and waits until both sides have reported the link.
     async fn link_to(&mut self, other: &mut Side) {
         self.transport.dial(Some(other.id), other.address()).unwrap();
         assert_eq!(self.link_up().await, (other.id, other.address(), true));
@@ -244,14 +244,14 @@ impl Side {
         assert_eq!((from, dialled), (self.id, false));
     }
 
-    /// A packet goes from here to there: the link works.
+    /// Sends a packet and waits until it arrives: the link works.
     async fn reaches(&self, other: &mut Side) {
         self.transport.send(other.id, Bytes::from_static(b"hello"), Delivery::Stream);
         assert_eq!(other.packet().await, (self.id, Bytes::from_static(b"hello")));
     }
 }
 
-/// A member that is a bare QUIC client: it can say anything.
+/// A member that is a bare QUIC client: the test controls every byte that it sends.
 struct Raw {
     _endpoint: Endpoint,
     connection: Connection,

@@ -1,4 +1,4 @@
-//! What callers of the transport give and hear.
+//! Types that callers of the transport pass and receive.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,86 +10,90 @@ use rustls::pki_types::CertificateDer;
 use super::DIALS;
 use crate::identity::{CertificateError, Kind, MemberId, MemberIdentity};
 
-/// Reads and checks the certificates that a peer showed; `None` if it showed none.
+/// Reads and checks the certificates that a peer presented. `None`: it presented none.
 pub type Identify =
     Arc<dyn Fn(Option<&[CertificateDer<'static>]>) -> Result<Peer, CertificateError> + Send + Sync>;
 
-/// Keys and certificates. The protocols (ALPN) in the configurations are replaced by ours. The
-/// server must ask for a certificate and let pass who has none: those who enrol have none.
+/// Keys and certificates. The transport replaces the protocols (ALPN) in both configurations. The
+/// server must request a client certificate but not require one, because enrolling machines have
+/// none.
 #[derive(Clone)]
 pub struct Tls {
-    /// How we answer.
+    /// TLS configuration for incoming handshakes.
     pub server: Arc<rustls::ServerConfig>,
-    /// How we dial. Servers are asked for by [`SERVER_NAME`](super::SERVER_NAME).
+    /// TLS configuration for dials. The server name is always [`SERVER_NAME`](super::SERVER_NAME).
     pub client: Arc<rustls::ClientConfig>,
-    /// Who the peer is.
+    /// Checks the certificates of a peer and returns its identity.
     pub identify: Identify,
 }
 
-/// The other side of a link.
+/// The member at the other end of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// MemberSelector its certificate names.
+    /// Identity from the peer's certificate.
     pub identity: MemberIdentity,
     /// The certificate (X.509, DER).
     pub certificate: Vec<u8>,
 }
 
-/// What the owner of a transport hears. Only packets may be lost.
+/// Event for the owner of a transport. Only packets may be lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransportEvent {
-    /// There is a link, or a newer connection of one: the member restarted, its address changed, or
-    /// a dial of ours succeeded too. No packet of a member comes before its first `LinkUp`.
+    /// A link came up, or it has a newer connection: the member restarted, its address changed, or
+    /// a dial by this member succeeded too. No packet of a member comes before its first `LinkUp`.
     LinkUp {
-        /// Whose.
+        /// The other member and its certificate.
         peer: Peer,
-        /// Where it is.
+        /// Remote address of the connection.
         address: SocketAddr,
-        /// Whether we dialled.
+        /// Whether this member dialled the connection.
         dialled: bool,
     },
-    /// The last connection to the member is gone.
+    /// The last connection to the member has ended.
     LinkDown {
-        /// Whose.
+        /// The other member.
         member: MemberId,
-        /// Why, for people.
+        /// Cause, as text for operators.
         reason: String,
     },
-    /// A dial did not become a link. Every dial that was not refused ends in this or in `LinkUp`.
+    /// A dial did not become a link. Every dial that was not refused ends in `DialFailed` or in
+    /// `LinkUp`.
     DialFailed {
-        /// Who was to be there.
+        /// The member that was expected. `None`: any member.
         member: Option<MemberId>,
-        /// Where.
+        /// Address that was dialled.
         address: SocketAddr,
-        /// Why, for people.
+        /// Cause, as text for operators.
         reason: String,
     },
-    /// A packet came.
+    /// A packet was received.
     Packet {
-        /// From whom, as its certificate says.
+        /// Sender, as its certificate names it.
         from: MemberId,
-        /// From where.
+        /// Remote address of the connection.
         address: SocketAddr,
-        /// The packet.
+        /// The packet, as the peer sent it.
         bytes: Bytes,
     },
 }
 
-/// Why there is no transport, or it could not be changed. It is as it was before.
+/// Why a transport could not be opened or changed. After a failed
+/// [`Transport::replace_tls`](super::Transport::replace_tls) it is unchanged. After a failed
+/// [`Transport::rebind`](super::Transport::rebind) it may listen on another port.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// The socket.
+    /// The socket cannot be bound.
     #[error("cannot listen on {address}: {source}")]
     Socket {
-        /// Where.
+        /// Local address of the socket.
         address: SocketAddr,
-        /// Why.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// TLS as given cannot be used for QUIC.
+    /// The given TLS configuration cannot be used for QUIC.
     #[error("TLS cannot be used for QUIC: {0}")]
     Tls(String),
-    /// A setting.
+    /// A setting is out of range; the text names it.
     #[error("settings: {0}")]
     Settings(&'static str),
 }
@@ -100,13 +104,13 @@ impl TransportError {
     }
 }
 
-/// Why a dial was not begun. Nothing will be told of it.
+/// Why a dial was not started. No event follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DialRefused {
-    /// The member or the address is being dialled, or its failure was not told yet.
+    /// The member or the address is being dialled, or its failure was not reported yet.
     #[error("the member or the address is being dialled")]
     UnderWay,
-    /// There are as many dials as there may be.
+    /// The number of dials is at its limit.
     #[error("{DIALS} dials are under way")]
     Full,
     /// The transport was shut down.
@@ -114,23 +118,23 @@ pub enum DialRefused {
     Stopped,
 }
 
-/// One link, as it is now.
+/// State of one link, at the time of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkInfo {
-    /// Whose.
+    /// The other member.
     pub member: MemberId,
-    /// What the member is for.
+    /// Kind of the other member.
     pub kind: Kind,
-    /// Where it is now.
+    /// Current remote address.
     pub address: SocketAddr,
-    /// Whether we dialled the connection that is used for sending.
+    /// Whether this member dialled the connection that is used for sending.
     pub dialled: bool,
-    /// The version of the mesh's protocol that both speak.
+    /// Version of the mesh protocol that both sides agreed on.
     pub version: u16,
-    /// How long a packet and its acknowledgement take.
+    /// Estimated round-trip time.
     pub round_trip: Duration,
-    /// UDP packets that we sent on this connection.
+    /// Number of UDP packets sent on this connection.
     pub sent_packets: u64,
-    /// Bytes in them, with all of QUIC's.
+    /// Number of bytes in these UDP packets, QUIC's overhead included.
     pub sent_bytes: u64,
 }

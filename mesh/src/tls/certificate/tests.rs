@@ -1,4 +1,4 @@
-//! What our certificates look like, and that nothing else is taken for one.
+//! The format of certificates, and that no other bytes are accepted as one.
 
 use proptest::prelude::*;
 use rcgen::CustomExtension;
@@ -48,7 +48,7 @@ fn it_is_valid_from_its_first_second_to_its_last() {
         assert_eq!(ca.certificate.read_at(wrong, &der), Err(CertificateError::Expired));
     }
     assert!(ca.certificate.read(&der).is_ok(), "an ended one can still be read");
-    // The authority's own end is everybody's.
+    // No certificate is valid after the CA's own has expired.
     let mut late = terms;
     late.not_after = NOW + CA_VALIDITY * 2;
     let der = issue(&ca.key, &late);
@@ -72,7 +72,7 @@ fn another_authoritys_certificate_is_foreign() {
     let key = MemberKey::generate().unwrap();
     let der = issue(&other.key, &other.terms(&key, Kind::Cell, "a"));
     assert_eq!(ca.certificate.read(&der), Err(CertificateError::Foreign));
-    // One that signed itself, with the right names.
+    // A self-signed certificate with the right names.
     let der = issue(&key, &ca.terms(&key, Kind::Coordinator, "a"));
     assert_eq!(ca.certificate.read(&der), Err(CertificateError::Foreign));
 }
@@ -87,7 +87,7 @@ fn an_authority_is_no_member_and_a_member_no_authority() {
     assert!(refused.contains("not an authority's"), "{refused}");
 }
 
-/// A certificate that the authority signed, but of another shape.
+/// A certificate that the CA signed, but with another structure.
 fn shaped(
     ca: &Ca,
     shape: impl FnOnce(&mut CertificateParams),
@@ -108,7 +108,7 @@ fn shaped(
 fn what_is_signed_must_still_have_our_shape() {
     let ca = Ca::new();
     assert!(shaped(&ca, |_| {}).is_ok());
-    // Absent and false mean the same; more may come with a later release.
+    // Absent and false mean the same; a later release may add more.
     assert!(shaped(&ca, |params| params.is_ca = IsCa::ExplicitNoCa).is_ok());
     let uses = |usage| shaped(&ca, |params| params.key_usages = vec![usage]);
     assert!(uses(KeyUsagePurpose::DigitalSignature).is_ok());
@@ -216,7 +216,7 @@ proptest! {
         let _ = CaCertificate::parse(&changed);
     }
 
-    /// As if the authority itself wrote nonsense: the parser must stand that, too.
+    /// As if the CA itself wrote invalid data: the parser must not panic on it either.
     #[test]
     fn signed_nonsense_does_not_panic(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),

@@ -1,4 +1,4 @@
-//! Each rule of the register, allowed and refused, and that a refusal changes nothing.
+//! Each rule of the registry, allowed and refused, and that a refusal changes nothing.
 
 use super::*;
 use crate::tls::tests::{DAY, NOW, name, order};
@@ -21,7 +21,7 @@ fn with_token(order: TokenOrder) -> CaRegistry {
     register
 }
 
-/// Enrols, and checks that a refusal leaves the register as it was.
+/// Enrols, and checks that a refusal leaves the registry unchanged.
 fn enrol(
     register: &mut CaRegistry,
     now: Timestamp,
@@ -66,7 +66,8 @@ fn who_asks_again_is_the_same_member() {
     let later = NOW + DAY + Duration::from_secs(60);
     let again = enrol(&mut register, later, 2, applicant("a", 1)).unwrap();
     assert_eq!(again, first, "though the token is used up and has expired");
-    // When the certificate aged meanwhile there is a newer one, still without a use.
+    // If the certificate is no longer young, there is a newer one, still without using up the
+    // token.
     let aged = enrol(&mut register, NOW + DAY * 10, 3, applicant("a", 1)).unwrap();
     assert_eq!((aged.member, aged.not_after), (id(1), NOW + DAY * 10 + LIFE));
     let other = enrol(&mut register, NOW, 4, applicant("a", 2));
@@ -88,7 +89,7 @@ fn wrong_secret_and_unknown_token_are_refused_in_the_same_words() {
     assert_eq!(wrong_secret.to_string(), unknown.to_string());
     assert_eq!(uses_left(&register), 1);
     assert_eq!(register.members().count(), 0);
-    // Who does not know the secret learns nothing of the token.
+    // Without the secret, the reply shows nothing about the token.
     let late = NOW + DAY * 2;
     let expired = register.enrol(late, LIFE, id(1), (TOKEN, &wrong), applicant("a", 1));
     assert_eq!(expired, Err(Refusal::TokenUnknown));
@@ -123,7 +124,7 @@ fn a_name_is_one_live_members() {
     assert_eq!(refused.to_string(), format!("a belongs to member {}: revoke it first", id(1)));
     assert_eq!(register.revoke(NOW, &MemberSelector::Name(Kind::Cell, name("a"))), Ok(id(1)));
     assert!(enrol(&mut register, NOW, 2, applicant("a", 2)).is_ok());
-    // A coordinator on the same machine may have the name too.
+    // A coordinator on the same machine may have the same name.
     let mut coordinator = applicant("a", 3);
     coordinator.kind = Kind::Coordinator;
     assert!(register.appoint(NOW, LIFE, id(3), coordinator, NameConflict::Refuse).is_ok());
@@ -224,7 +225,7 @@ fn expelled_and_unknown_members_do_not_renew() {
     stranger.member = id(9);
     let refused = register.renew(NOW, LIFE, &stranger, [1; 32]);
     assert!(matches!(refused, Err(Refusal::MemberUnknown(_))));
-    // Forgotten is not forgiven.
+    // A deleted revoked member still cannot renew.
     assert_eq!(register.prune(NOW + LIFE + DAY + SECOND), 2);
     let refused = register.renew(NOW + LIFE * 2, LIFE, &old, [1; 32]);
     assert!(matches!(refused, Err(Refusal::MemberUnknown(_))));
@@ -267,7 +268,7 @@ fn a_clock_that_was_set_back_strands_nobody() {
     let before = NOW - DAY * 1000;
     let now = register.renew(before, LIFE, &identity(&future), [1; 32]).unwrap();
     assert_eq!((now.not_before, now.not_after), (before - SKEW, before + LIFE));
-    // The one from the future is still known to the list of the expelled.
+    // The revocation still covers the certificate from the future.
     register.revoke(before, &MemberSelector::Member(id(1))).unwrap();
     assert_eq!(register.revoked()[0].until, NOW + LIFE);
 }
@@ -278,10 +279,12 @@ fn a_lost_reply_to_a_new_key_strands_nobody() {
     let first = identity(&enrol(&mut register, NOW, 1, applicant("a", 1)).unwrap());
     let at = NOW + DAY;
     let second = register.renew(at, LIFE, &first, [2; 32]).unwrap();
-    // The reply is lost: the member asks with what it has, for the same key and then for another.
+    // The reply is lost: the member asks with its old key, for the same new key and then for
+    // another.
     assert_eq!(register.renew(at, LIFE, &first, [2; 32]), Ok(second));
     let third = register.renew(at, LIFE, &first, [3; 32]).unwrap();
-    // Now it has the third, and shows it. The first key is over, and what it signed too.
+    // Now it has the third certificate and uses it. The first key, and all that it signed, is
+    // invalid.
     let fourth = register.renew(at, LIFE, &identity(&third), [4; 32]).unwrap();
     let played_again = register.renew(at, LIFE, &first, [2; 32]);
     assert_eq!(played_again, Err(Refusal::OutdatedKey(id(1))));

@@ -1,4 +1,4 @@
-//! The authority's folder: what is on the disk, and what is refused.
+//! The directory of the certificate authority (CA): what is on disk, and what is refused.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ fn open_again(cluster: &Cluster) -> Result<Authority, AuthorityError> {
     Authority::open(NOW, &cluster.folder.path().join("ca"), VALIDITY)
 }
 
-/// Lets go of the authority, and keeps its folder.
+/// Closes the CA and keeps its directory.
 fn closed(cluster: Cluster) -> TempDir {
     let Cluster { authority, folder } = cluster;
     drop(authority);
@@ -146,7 +146,7 @@ fn a_key_with_another_authoritys_certificate_is_refused() {
 fn a_full_disk_changes_nothing() {
     let mut cluster = Cluster::new();
     let token = cluster.token(NOW, order());
-    // What cannot be created cannot be renamed: a folder is in the way of the new file.
+    // The new file cannot be created, because a directory has its name.
     let in_the_way = cluster.folder.path().join("ca/register.new");
     fs::create_dir(&in_the_way).unwrap();
     let key = MemberKey::generate().unwrap();

@@ -1,4 +1,4 @@
-//! A member's folder: what is stored is read, and what is wrong is said.
+//! The directory of a member: stored credentials are read back, and problems are reported.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -25,7 +25,7 @@ fn what_is_stored_is_read() {
     let mode =
         |path: &str| fs::metadata(place.path().join(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("member"), mode("member/member.pem")), (0o700, 0o600));
-    // Renewed credentials take the place of the old ones, and nothing else is left.
+    // Renewed credentials replace the old ones, and no other file is left.
     let renewed = Ca::new().credentials(Kind::Cell, "a");
     folder.store(&renewed).unwrap();
     let loaded = folder.load(NOW).unwrap();

@@ -28,7 +28,7 @@ fn a_cell_joins() {
     let signature = us.sign(b"I have room");
     assert!(them.verify(&identity, b"I have room", &signature));
     assert!(!them.verify(&identity, b"I have more", &signature));
-    // A signature for another purpose is no statement.
+    // A signature for another purpose is not valid for a statement.
     assert!(!them.verify(&identity, b"I have room", &cell.key().sign_raw(b"I have room")));
 }
 
@@ -69,7 +69,7 @@ fn a_member_renews_with_the_same_key_and_with_another() {
     assert!(second.identity().not_before > first.identity().not_before);
     let third = renew(&second, Arc::new(MemberKey::generate().unwrap()), later).unwrap();
     assert_ne!(third.identity().public_key, first.identity().public_key);
-    // After years in a drawer.
+    // After years without a connection.
     let much_later = NOW + DAY * 1500;
     assert!(!third.is_valid_at(much_later));
     let fourth = renew(&third, Arc::clone(third.key()), much_later).unwrap();
@@ -84,13 +84,13 @@ fn who_may_not_renew() {
     let ask = |cluster: &mut Cluster, request: &EnrolRequest| {
         reason(answer(&mut cluster.authority, NOW + DAY * 20, request))
     };
-    // Somebody else's certificate.
+    // The certificate of another member.
     let EnrolRequest::Renew(mut stolen) = request_renewal(&other, other.key()) else {
         unreachable!()
     };
     stolen.certificate = cell.certificate().to_vec();
     assert!(ask(&mut cluster, &EnrolRequest::Renew(stolen)).contains("not signed"));
-    // Somebody else's key, which would let him speak for it.
+    // The key of another member, which could then sign for this one.
     let EnrolRequest::Renew(mut foreign_key) = request_renewal(&cell, cell.key()) else {
         unreachable!()
     };
@@ -101,7 +101,7 @@ fn who_may_not_renew() {
     };
     claimed.new_proof = claimed.proof;
     assert!(ask(&mut cluster, &EnrolRequest::Renew(claimed)).contains("not signed"));
-    // Another cluster's member.
+    // A member of another cluster.
     let stranger = Cluster::new().cell(NOW, "a");
     let refused = ask(&mut cluster, &request_renewal(&stranger, stranger.key()));
     assert!(refused.contains("not from this cluster's authority"), "{refused}");

@@ -1,4 +1,4 @@
-//! Two real endpoints on the loopback: who gets in, who does not, and with which words.
+//! Two real endpoints on loopback: which peers connect, which are refused, and with which texts.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::tls::config::{
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A clock that tests move.
+/// A clock that tests set.
 #[derive(Clone)]
 struct Hand(Arc<AtomicU64>);
 
@@ -35,14 +35,14 @@ impl Hand {
     }
 }
 
-/// What came of a connection at its two ends.
+/// Result of a connection at its two ends.
 struct Outcome {
     client: Result<Connection, ConnectionError>,
     server: Result<Connection, ConnectionError>,
 }
 
 impl Outcome {
-    /// What the client was told, or found out itself.
+    /// The error at the client: its own, or the one that the server sent.
     fn refusal(self) -> String {
         match self.client {
             Err(error) => error.to_string(),
@@ -65,8 +65,8 @@ async fn dial(server: &Endpoint, tls: rustls::ClientConfig) -> Outcome {
     let address = server.local_addr().unwrap();
     let connecting = client.connect_with(config, address, SERVER_NAME).unwrap();
     let accept = async { server.accept().await.unwrap().await };
-    // In TLS 1.3 a client is connected before the server looked at its certificate: what the server
-    // says to that closes the connection.
+    // In TLS 1.3 a client is connected before the server has checked its certificate. If the server
+    // rejects the certificate, it closes the connection.
     let connect = async {
         let connection = connecting.await?;
         match connection.accept_uni().await {
@@ -111,7 +111,7 @@ async fn two_members_connect_and_know_each_other() {
     assert_eq!((&identity, &certificate[..]), (b.identity(), b.certificate()));
     assert_eq!(seen(NOW, &b, &client).unwrap().0, *a.identity());
     assert_eq!(protocol(&server), ALPN_MESH);
-    // A long connection outlives the certificate: whoever asks later hears it.
+    // A long connection outlives the certificate: a later check reports it.
     let later = NOW + VALIDITY + DAY;
     assert_eq!(seen(later, &a, &server), Err(CertificateError::Expired));
 }
@@ -120,11 +120,11 @@ async fn two_members_connect_and_know_each_other() {
 async fn another_clusters_member_is_refused_at_both_ends() {
     let (ca, other, hand) = (Ca::new(), Ca::new(), Hand::at(NOW));
     let server = listen(&ca.credentials(Kind::Cell, "a"), &hand);
-    // Our server, their client: the client is the first to see a certificate.
+    // A server of this cluster, a client of another: the client is the first to see a certificate.
     let theirs = other.credentials(Kind::Cell, "b");
     let refused = dial(&server, client_config(&theirs, &hand.clock()).unwrap()).await.refusal();
     assert!(refused.contains("UnknownIssuer"), "{refused}");
-    // A client that takes any member of ours, but has a foreign certificate itself.
+    // A client that trusts members of this cluster, but has a certificate of another one.
     let ours = ca.credentials(Kind::Cell, "c");
     let mut config = client_config(&ours, &hand.clock()).unwrap();
     config.client_auth_cert_resolver =
@@ -152,7 +152,7 @@ async fn an_ended_certificate_is_refused_at_both_ends() {
     assert!(at_server.contains("Expired"), "{at_server}");
     let told = outcome.client.unwrap_err().to_string();
     assert!(told.contains("Expired"), "{told}");
-    // The same two, in time.
+    // The same two, while the certificate is valid.
     server_hand.set(NOW);
     assert!(dial(&server, config()).await.client.is_ok());
 }
@@ -187,15 +187,15 @@ async fn a_machine_joins_by_the_fingerprint_alone() {
 async fn a_machine_joins_nobody_else() {
     let (ca, other, hand) = (Ca::new(), Ca::new(), Hand::at(NOW));
     let join = |fingerprint: Fingerprint| joining_config(fingerprint, &hand.clock()).unwrap();
-    // Another cluster's coordinator.
+    // A coordinator of another cluster.
     let server = listen(&other.credentials(Kind::Coordinator, "c"), &hand);
     let refused = dial(&server, join(ca.certificate.fingerprint())).await.refusal();
     assert!(refused.contains("does not belong to the cluster of the join token"), "{refused}");
-    // A cell of the cluster, which is after the token.
+    // A cell of the cluster that wants to get the token.
     let server = listen(&ca.credentials(Kind::Cell, "a"), &hand);
     let refused = dial(&server, join(ca.certificate.fingerprint())).await.refusal();
     assert!(refused.contains("only a coordinator enrols"), "{refused}");
-    // A coordinator whose certificate ended.
+    // A coordinator whose certificate has expired.
     let server = listen(&ca.credentials(Kind::Coordinator, "c"), &hand);
     hand.set(NOW + VALIDITY + DAY);
     let refused = dial(&server, join(ca.certificate.fingerprint())).await.refusal();
@@ -205,7 +205,7 @@ async fn a_machine_joins_nobody_else() {
 #[tokio::test]
 async fn a_foreign_coordinator_that_shows_our_authority_is_refused() {
     let (ca, other, hand) = (Ca::new(), Ca::new(), Hand::at(NOW));
-    // The authority's certificate is no secret: anybody may send it along with his own.
+    // The CA's certificate is not secret: any server can send it with its own certificate.
     let theirs = other.credentials(Kind::Coordinator, "c");
     let mut tls = server_config(&theirs, &hand.clock()).unwrap();
     let provider = rustls::crypto::ring::default_provider();
@@ -241,7 +241,7 @@ async fn a_stolen_certificate_without_its_key_is_refused() {
 async fn nobody_comes_back_without_showing_a_certificate() {
     let (ca, hand) = (Ca::new(), Hand::at(NOW));
     let server = listen(&ca.credentials(Kind::Cell, "a"), &hand);
-    // A client that would resume if it could.
+    // A client that tries to resume sessions.
     let mut config = client_config(&ca.credentials(Kind::Cell, "b"), &hand.clock()).unwrap();
     config.resumption = rustls::client::Resumption::in_memory_sessions(8);
     config.enable_early_data = true;
@@ -251,7 +251,7 @@ async fn nobody_comes_back_without_showing_a_certificate() {
         assert!(outcome.server.is_ok(), "{round}");
     }
     hand.set(NOW + VALIDITY + DAY);
-    // Its own check of the server would fail now as well, so it does not look at the time.
+    // The client's own check of the server would fail now too, so this client uses an old time.
     let mut careless = (*config).clone();
     careless.time_provider =
         client_config(&ca.credentials(Kind::Cell, "x"), &Hand::at(NOW).clock())

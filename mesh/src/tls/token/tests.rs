@@ -1,4 +1,4 @@
-//! A line that was harmed is never taken, and the refusal says what is wrong with it.
+//! A damaged line is never accepted, and the error names what is wrong with it.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Those who are no members yet: one short question, one short answer.
+//! Enrolment of machines that are not members yet: one short request, one short reply.
 
 use std::sync::atomic::AtomicUsize;
 

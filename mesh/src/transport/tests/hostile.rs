@@ -1,4 +1,4 @@
-//! Strangers and members that misbehave: refused, counted, and harmless to everybody else.
+//! Hostile clients and members: they are refused and counted, and other members are not affected.
 
 use quinn::{ReadToEndError, RecvStream};
 
@@ -17,7 +17,7 @@ async fn another_cluster_s_certificates_are_refused_on_both_sides() {
     // b does not trust a's certificate.
     b.transport.dial(None, a.address()).unwrap();
     b.dial_failed().await;
-    // Who trusts everybody is still not trusted.
+    // A client that trusts the server is still rejected because of its own certificate.
     let mut mixed = foreign.tls(Kind::Cell, 3);
     let mut client = (*mixed.client).clone();
     let trusting = rustls::client::WebPkiServerVerifier::builder_with_provider(
@@ -96,7 +96,7 @@ async fn many_handshakes_must_prove_their_address_and_too_many_are_shut_out() {
     shut.counted(Reason::HalfOpenFull, 1).await;
 }
 
-/// What is answered to these bytes, as a refusal. `finish`: whether the stream ends after them.
+/// Sends these bytes and returns the refusal. `finish`: whether the stream ends after them.
 async fn refusal(raw: &Raw, bytes: &[u8], finish: bool) -> Refusal {
     let (mut send, mut recv) = raw.connection.open_bi().await.unwrap();
     send.write_all(bytes).await.unwrap();
@@ -132,15 +132,15 @@ async fn malformed_requests_are_refused_and_disturb_nobody() {
     ));
     assert!(matches!(refusal(&raw, b"GET / HTTP/1.1\r\n\r\n", true).await, Refusal::Malformed(_)));
     assert_eq!(refusal(&raw, &head(u32::MAX, PATIENCE).encode(), false).await, Refusal::TooLarge);
-    // A body that is claimed and never comes.
+    // A body that is claimed in the head and never sent.
     let claim = head(2 << 20, second).encode();
     assert_eq!(refusal(&raw, &claim, false).await, Refusal::DeadlineExceeded);
-    // No time at all.
+    // A deadline of zero.
     assert_eq!(
         refusal(&raw, &head(5, Duration::ZERO).encode(), false).await,
         Refusal::DeadlineExceeded
     );
-    // Bytes behind the body are left alone.
+    // Bytes after the body are ignored.
     let more = [head(0, PATIENCE).encode().as_slice(), &[1; 500]].concat();
     assert_eq!(refusal(&raw, &more, true).await, Refusal::Unsupported);
     b.reaches(&mut a).await;
@@ -180,7 +180,7 @@ async fn messages_without_end_or_beyond_the_limit_are_dropped() {
     let endless = async { while send.write_all(&[0; 4096]).await.is_ok() {} };
     patiently("the stop", endless).await;
     a.counted(Reason::IncomingOversized, 1).await;
-    // More streams than may be open at once: the rest waits with the sender.
+    // More streams than may be open at the same time: the sender must wait with the others.
     let mut open = Vec::new();
     while let Ok(stream) =
         tokio::time::timeout(Duration::from_millis(300), raw.connection.open_uni()).await
@@ -243,7 +243,7 @@ async fn a_flood_of_garbage_leaves_the_endpoint_alive() {
     let mut bytes = [0_u8; 1_300];
     for n in 0..2_000_usize {
         getrandom::fill(&mut bytes).unwrap();
-        // Half of them look like the beginning of a handshake.
+        // Half of them look like the first packet of a handshake.
         if n % 2 == 0 {
             bytes[..6].copy_from_slice(&[0xc0, 0, 0, 0, 1, 8]);
         }

@@ -1,4 +1,4 @@
-//! Links come up, go down, give way, and survive changes of address and certificate.
+//! Links come up, go down, are displaced, and survive changes of address and certificate.
 
 use std::net::UdpSocket;
 
@@ -57,7 +57,7 @@ async fn a_dial_to_an_expected_member_fails_if_another_one_answers() {
     assert_eq!(address, b.address());
     assert!(reason.contains(&b.id.to_string()), "{reason}");
     assert_eq!(a.transport.counters().of(Reason::UnexpectedMember), 1);
-    // With nobody expected, whoever answers is fine.
+    // Without an expected member, any member may answer.
     a.transport.dial(None, b.address()).unwrap();
     assert_eq!(a.link_up().await.0, b.id);
 }
@@ -82,7 +82,7 @@ async fn when_both_dial_the_link_is_one_and_ends_with_the_last_connection() {
     assert!(b.transport.link(a.id).unwrap().dialled, "the latest one is used");
     a.reaches(&mut b).await;
     b.reaches(&mut a).await;
-    // The connection that is used ends; the older one takes its place, and nobody need know.
+    // The connection in use ends. The older one replaces it, and the owner receives no event.
     a.transport.inner.link(b.id).unwrap().connection.close(Code::Done.into(), b"");
     let old = || a.transport.link(b.id).is_some_and(|link| link.dialled);
     until("a's older connection", old).await;
@@ -132,7 +132,7 @@ async fn settings_that_cannot_be_are_refused() {
     assert!(matches!(opened, Err(TransportError::Socket { .. })));
 }
 
-/// A member on a runtime of its own, which dies in silence when it is told to.
+/// A member on a runtime of its own. The test can stop it without closing its links, like a crash.
 struct Mortal {
     address: SocketAddr,
     kill: std::sync::mpsc::Sender<()>,
@@ -140,7 +140,7 @@ struct Mortal {
 }
 
 impl Mortal {
-    /// Opens the member there and lets it dial.
+    /// Opens the member on its own thread and lets it dial.
     fn start(build: Build, dial: SocketAddr) -> Self {
         let (tell, told) = std::sync::mpsc::channel();
         let (kill, killed) = std::sync::mpsc::channel();
@@ -157,9 +157,10 @@ impl Mortal {
                 side
             });
             tell.send(side.address()).unwrap();
-            // Also after the test failed: then the sender is gone.
+            // Also ends after a failed test, because the sender is dropped then.
             let _ = killed.recv();
-            // First what would say goodbye, then who would close.
+            // First the tasks that would send the close, then the handle that would close the
+            // endpoint.
             runtime.shutdown_timeout(PATIENCE);
             drop(side);
         });
@@ -199,7 +200,7 @@ async fn a_member_that_restarts_on_its_port_is_told_again() {
     let again = Build::new(&authority, 1).set(|settings| settings.listen = address);
     let mut a = again.open();
     a.link_to(&mut b).await;
-    // Nobody has noticed the first one's death, yet packets go to the second.
+    // b has not detected the failure of the first process, but packets already reach the second.
     assert_eq!(b.transport.links().len(), 1);
     b.reaches(&mut a).await;
 }
@@ -233,7 +234,7 @@ async fn a_full_pool_refuses_cells_and_gives_the_least_used_link_to_a_coordinato
     a.reaches(&mut full).await;
 }
 
-/// Sockets that never answer, and what it takes to keep them.
+/// Sockets that never answer. The caller keeps them open.
 fn black_holes(count: usize) -> Vec<UdpSocket> {
     (0..count).map(|_| UdpSocket::bind(loopback()).unwrap()).collect()
 }
@@ -277,7 +278,7 @@ async fn more_dials_than_places_wait_for_their_turn_and_each_is_told() {
         }
     }
     assert!(up_at.unwrap() >= 1, "the ninth had to wait for one of the eight");
-    // A failure that was told makes room for the next try.
+    // A reported failure frees the slot for the next dial.
     a.transport.dial(None, holes[0].local_addr().unwrap()).unwrap();
 }
 
@@ -303,7 +304,7 @@ async fn a_renewed_certificate_is_shown_from_the_next_handshake_on() {
     let renewed = authority.tls(Kind::Coordinator, 1);
     a.transport.replace_tls(renewed).unwrap();
     a.reaches(&mut b).await;
-    // As the one who dials, and as the one who answers.
+    // As the dialling side, and as the answering side.
     a.transport.dial(None, b.address()).unwrap();
     let TransportEvent::LinkUp { peer, .. } = b.next().await else { panic!("no LinkUp") };
     assert_eq!((peer.identity.member, peer.identity.kind), (a.id, Kind::Coordinator));

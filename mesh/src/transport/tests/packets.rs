@@ -1,4 +1,4 @@
-//! Packets arrive or are counted, and nobody waits for a slow one.
+//! Packets arrive or are counted, and a slow receiver does not delay other members.
 
 use super::*;
 
@@ -57,7 +57,8 @@ async fn a_slow_owner_loses_packets_and_no_link_changes() {
         other.transport.dial(None, slow.address()).unwrap();
         other.link_up().await;
     }
-    // The channel holds one LinkUp; the other waits. Packets of the told one are dropped.
+    // The channel has space for one LinkUp; the other one waits. Packets of the reported member are
+    // dropped.
     for _ in 0..8 {
         b.transport.send(slow.id, Bytes::from_static(b"lost"), Delivery::Stream);
         c.transport.send(slow.id, Bytes::from_static(b"lost"), Delivery::Stream);
@@ -71,12 +72,12 @@ async fn a_slow_owner_loses_packets_and_no_link_changes() {
         match slow.next().await {
             TransportEvent::LinkUp { peer, .. } => up.push(peer.identity.member),
             TransportEvent::LinkDown { member, .. } => down.push(member),
-            // c's packets may come, after its LinkUp.
+            // Packets of c may come after its LinkUp.
             TransportEvent::Packet { from, .. } => assert!(up.contains(&from), "{from} was not up"),
             other => panic!("{other:?}"),
         }
         if !up.contains(&b.id) && up.contains(&c.id) {
-            break; // b came and went untold: no news.
+            break; // The link of b came up and went down unreported.
         }
     }
     assert!(down.iter().all(|member| *member == b.id && up.contains(member)), "{up:?} {down:?}");

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use super::*;
 use crate::request::{AskError, Refusal, Request};
 
-/// Sends its bytes back, so many times.
+/// Returns its bytes, repeated `times` times.
 #[derive(Debug, Serialize, Deserialize)]
 struct Echo {
     bytes: Vec<u8>,
@@ -21,7 +21,7 @@ impl Request for Echo {
     type Reply = Vec<u8>;
 }
 
-/// The same method in the release before: it had no `times`.
+/// The same method in the previous release, which had no `times`.
 #[derive(Debug, Serialize, Deserialize)]
 struct OldEcho {
     bytes: Vec<u8>,
@@ -33,7 +33,7 @@ impl Request for OldEcho {
     type Reply = Vec<u8>;
 }
 
-/// Waits until it is let go, or for ever.
+/// Waits until the test opens the gate.
 #[derive(Debug, Serialize, Deserialize)]
 struct Wait;
 
@@ -43,7 +43,7 @@ impl Request for Wait {
     type Reply = u32;
 }
 
-/// Breaks something.
+/// Its handler panics.
 #[derive(Debug, Serialize, Deserialize)]
 struct Panic;
 
@@ -53,7 +53,7 @@ impl Request for Panic {
     type Reply = u32;
 }
 
-/// What the service of [`Wait`] shows of itself.
+/// State of the service of [`Wait`], for the test.
 #[derive(Default)]
 struct Gate {
     open: Notify,
@@ -70,7 +70,7 @@ impl Gate {
     }
 }
 
-/// Counts a future that is being served, until it is dropped.
+/// Counts a request that is being served, until its future is dropped.
 struct Guest(Arc<Gate>);
 
 impl Drop for Guest {
@@ -99,7 +99,7 @@ fn service(gate: &Arc<Gate>) -> Router {
         .on(|_, _: Panic, _| async { panic!("on purpose, for a test") })
 }
 
-/// Two linked members that serve, and the gates of both.
+/// Two linked members that serve requests, and the gates of both.
 struct Pair {
     a: Side,
     b: Side,
@@ -143,7 +143,7 @@ async fn refusals_arrive_with_their_reason() {
     stranger.link_to(&mut b).await;
     let refused = stranger.asks(b.id, &echo(b"x")).await.unwrap_err();
     assert_eq!(refused, AskError::Refused(Refusal::NotAllowed("not you".into())));
-    // b asks who serves nothing at all: as one asks an older release.
+    // b sends a request to a member that serves no method, like an older release.
     let refused = b.asks(stranger.id, &echo(b"x")).await.unwrap_err();
     assert_eq!(refused, AskError::Refused(Refusal::Unsupported));
 }
@@ -151,9 +151,9 @@ async fn refusals_arrive_with_their_reason() {
 #[tokio::test]
 async fn two_releases_of_a_request_understand_each_other() {
     let Pair { a, b, .. } = pair(|_| {}).await;
-    // The older asks the newer, which reads zero for what is missing.
+    // The older release asks the newer one, which reads zero for the missing field.
     assert_eq!(a.asks(b.id, &OldEcho { bytes: vec![1, 2] }).await.unwrap(), [1, 2]);
-    // The newer asks the older, which leaves what it does not know.
+    // The newer release asks the older one, which ignores the unknown field.
     let old = Router::new().on(|_, old: OldEcho, _| async move { Ok(old.bytes) });
     let authority = Authority::new();
     let mut old = Build::new(&authority, 1).serving(old).open();
@@ -201,7 +201,7 @@ async fn more_requests_than_a_link_may_have_are_busy_at_once() {
     gate.holds(2).await;
     assert_eq!(a.asks(b.id, &echo(b"x")).await, Err(AskError::Refused(Refusal::Busy)));
     assert_eq!(b.transport.counters().of(Reason::RequestBusy), 1);
-    // The other direction has its own places.
+    // The other direction has its own slots.
     assert_eq!(b.asks(a.id, &echo(b"x")).await.unwrap(), b"x");
     gate.open.notify_waiters();
     for rpc in [first, second] {
@@ -231,14 +231,14 @@ async fn what_is_too_large_is_refused_by_whoever_sees_it_first() {
         settings.reply_limit = 20_000;
     };
     let Pair { a, mut b, authority, .. } = pair(small).await;
-    let given = 10_004; // A length of two bytes, and the number of times.
+    let given = 10_004; // Plus two bytes for the length and one for `times`.
     let own = a.asks(b.id, &echo(&[0; 10_001])).await.unwrap_err();
     assert_eq!(own, AskError::TooLarge { given, limit: 10_000 });
     let long = Echo { bytes: vec![0; 9_000], times: 3 };
     let refused = a.asks(b.id, &long).await.unwrap_err();
     assert_eq!(refused, AskError::Refused(Refusal::TooLarge));
 
-    // Others have other limits.
+    // Other members have other limits.
     let gate = Arc::default();
     let mut c = Build::new(&authority, 3).serving(service(&gate)).open();
     c.link_to(&mut b).await;
@@ -265,7 +265,7 @@ async fn a_handler_that_panics_fails_its_request_and_nothing_else() {
 
 #[tokio::test]
 async fn bodies_that_are_no_request_are_malformed() {
-    /// The number of `Echo`, and other bytes.
+    /// The method number of `Echo`, with other bytes.
     #[derive(Debug, Serialize, Deserialize)]
     struct Garbage([u8; 12]);
     impl Request for Garbage {

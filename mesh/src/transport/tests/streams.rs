@@ -1,4 +1,4 @@
-//! Streams: both ways, back-pressure, ends on either side, limits.
+//! Streams: both directions, back-pressure, ends on either side, limits.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -9,23 +9,23 @@ use super::*;
 use crate::request::{AskError, Refusal, Request, StreamingRequest, Talk};
 use crate::transport::stream::{FrameReader, FrameWriter, StreamError};
 
-/// Bytes of one frame of a flood.
+/// Number of bytes in one frame of a flood.
 const PIECE: usize = 16 << 10;
 
-/// Asks for a stream of some kind.
+/// Opens a stream with this behaviour of the serving side.
 #[derive(Debug, Serialize, Deserialize)]
 enum Open {
-    /// Sends back what comes, until that ends.
+    /// Sends back every frame until the stream ends.
     Echo,
-    /// Sends numbered pieces as fast as they are taken, so many.
+    /// Sends this many numbered frames, as fast as the reader accepts them.
     Flood(u32),
-    /// Says nothing.
+    /// Sends no frame at all.
     Silence,
-    /// Breaks off when something comes: a reset would overtake the reply.
+    /// Resets the stream when a frame comes: an earlier reset would overtake the reply.
     BreakOff,
-    /// Panics when something comes.
+    /// Panics when a frame comes.
     Panic,
-    /// Is refused.
+    /// Refuses the request.
     Refused,
 }
 
@@ -37,7 +37,7 @@ impl Request for Open {
 
 impl StreamingRequest for Open {}
 
-/// An ordinary request beside them.
+/// An ordinary request, in parallel to the streams.
 #[derive(Debug, Serialize, Deserialize)]
 struct Large(u32);
 
@@ -47,7 +47,7 @@ impl Request for Large {
     type Reply = Vec<u8>;
 }
 
-/// What the serving side shows.
+/// State of the serving side, for the test.
 #[derive(Default)]
 struct Seen {
     inside: AtomicUsize,
@@ -192,7 +192,7 @@ async fn a_stream_that_nobody_reads_stands_still_and_holds_up_nothing_else() {
         unread.push(a.opens(b.id, &Open::Flood(PIECES)).await.unwrap());
     }
     let sent = || seen.sent.load(Ordering::SeqCst);
-    // More than the window of the connection: each stream fills its own.
+    // More than the window of the connection: each stream fills its own window.
     until("full windows", || sent() >= STREAMS * (WINDOW - 2 * PIECE)).await;
     for _ in 0..20 {
         let reply = patiently("a reply", a.transport.ask(b.id, &Large(1 << 20), PATIENCE)).await;
@@ -200,7 +200,7 @@ async fn a_stream_that_nobody_reads_stands_still_and_holds_up_nothing_else() {
     }
     let stood = sent();
     assert!(stood <= STREAMS * WINDOW, "{stood} bytes were taken from a sender nobody reads");
-    // Whoever reads after all gets everything, in order; the others still stand.
+    // A late reader still receives all frames in order; the other streams stay blocked.
     let (mut reader, _writer) = unread.pop().unwrap();
     for number in 0..PIECES {
         assert_eq!(next(&mut reader).await, Ok(Some(Frame::Output(piece(number)))));
@@ -263,7 +263,7 @@ async fn streams_are_bounded_and_their_places_come_back() {
         let refused = from.opens(to, &Open::Echo).await.err();
         assert_eq!(refused, Some(AskError::Refused(Refusal::Busy)));
     }
-    // Requests have places of their own.
+    // Requests have their own slots.
     assert_eq!(a.transport.ask(b.id, &Large(1), PATIENCE).await, Ok(vec![1]));
     drop((first, second));
     seen.holds(0).await;
@@ -285,7 +285,7 @@ async fn what_is_refused_and_what_breaks_leaves_the_link_as_it_was() {
     writer.send(&Frame::StillHere).await.unwrap();
     assert_eq!(next(&mut reader).await, Err(StreamError::BrokenOff));
     seen.holds(0).await;
-    // One that knows no streams: an older release.
+    // A member that does not support streams, like an older release.
     let authority = Authority::new();
     let (mut old, mut new) = (cell(&authority, 3), cell(&authority, 4));
     new.link_to(&mut old).await;
