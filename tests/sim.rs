@@ -174,7 +174,7 @@ fn the_same_seed_is_the_same_run() {
 }
 
 /// The deliberate bugs, and the number of seeds within which each must be found.
-const WITHIN: [(Bug, u64); 35] = [
+const WITHIN: [(Bug, u64); 36] = [
     (Bug::LostChange, 100),
     (Bug::NotTakenBack, 100),
     (Bug::AnswersRegardless, 100),
@@ -209,13 +209,14 @@ const WITHIN: [(Bug, u64); 35] = [
     (Bug::NewsIsRefused, 2_000),
     (Bug::NeverSuspects, 100),
     (Bug::NeverRefutes, 100),
+    (Bug::TimersAreNotDelivered, 100),
     (Bug::TornIsKept, 500),
 ];
 
 /// The simulator would be worth nothing if it passed everything.
 #[test]
 fn each_deliberate_bug_is_found() {
-    assert_eq!(WITHIN.map(|(bug, _)| bug), Bug::ALL, "each bug has its number");
+    assert_eq!(WITHIN.map(|(bug, _)| bug), Bug::FLEET, "each bug has its number");
     let next = AtomicUsize::new(0);
     let missed = Mutex::new(Vec::new());
     let work = || {

@@ -10,9 +10,9 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
 use tracing::{error, info, warn};
-use volvox_mesh::driver::{self, MemberEvent, MemberView, Mesh};
+use volvox_mesh::driver::{self, MemberView, Mesh};
 use volvox_mesh::identity::{Kind, MemberId};
-use volvox_mesh::member::MemberState;
+use volvox_mesh::member::{MemberEvent, MemberState};
 use volvox_mesh::profile::Profile;
 use volvox_mesh::request::{Refusal, Router};
 use volvox_mesh::tls::credentials::MemberFolder;
@@ -187,8 +187,7 @@ pub async fn follow(mesh: Mesh, facts: CellFacts, rep: RepHandle) {
             Ok(
                 MemberEvent::Present { .. }
                 | MemberEvent::Missing { .. }
-                | MemberEvent::Info(_)
-                | MemberEvent::Load(_)
+                | MemberEvent::Published(_)
                 | MemberEvent::Revoked(_)
                 | MemberEvent::TooManyRevoked { .. },
             ) => {}

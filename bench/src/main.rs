@@ -48,6 +48,7 @@ fn main() -> anyhow::Result<()> {
         ["sim.small"] => sim::run_small(&mut figures)?,
         ["fleet"] => fleet_run::run(&mut figures)?,
         ["mesh.real"] => mesh::run_real(&mut figures)?,
+        ["mesh.restarts"] => mesh::run_restarts(&mut figures)?,
         ["mesh.simulated"] => mesh::run_simulated(&mut figures, "")?,
         [part] if part.starts_with("mesh.simulated.") => {
             mesh::run_simulated(&mut figures, part)?;
@@ -63,8 +64,8 @@ fn main() -> anyhow::Result<()> {
                  fleet       1,000 cells on real QUIC taking 50,000 instances\n  \
                  loop        from a request to RUNNING with real containers; needs root\n  \
                  mesh        who is there, who is gone, at what cost; takes half an hour\n  \
-                 mesh.real, mesh.simulated, mesh.simulated.PART: parts of it; PART is\n              \
-                 small, 1000, 10000, alarms or day\n  \
+                 mesh.real, mesh.restarts, mesh.simulated, mesh.simulated.PART: parts of it; PART is\n              \
+                 small, 1000, 10000, tenth.1000, tenth.10000, alarms or day\n  \
                  api         the coordinator's HTTP API, over TLS\n  \
                  api.forms   its lists of 50,000 in JSON and in protobuf, which are part of api\n  \
                  sim         simulated fleets: 50 cells, and 10,000 with 250,000 instances,\n              \

@@ -24,6 +24,11 @@ pub(crate) fn run_real(figures: &mut Figures) -> anyhow::Result<()> {
     real::run(figures)
 }
 
+/// Only real members that are killed alone, or start again.
+pub(crate) fn run_restarts(figures: &mut Figures) -> anyhow::Result<()> {
+    real::run_restarts(figures)
+}
+
 /// Only the simulated members: all, or the part of this name.
 pub(crate) fn run_simulated(figures: &mut Figures, part: &str) -> anyhow::Result<()> {
     simulated::run(figures, part.trim_start_matches("mesh.simulated."))

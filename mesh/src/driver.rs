@@ -25,7 +25,9 @@ pub use self::joining::{JoinError, enrolment, join};
 use self::persisted::PersistedPeers;
 use crate::codec;
 use crate::identity::{CertificateError, Kind, MemberId, MemberIdentity};
-use crate::member::{Member, MemberInput, MemberOutput, MemberStart, MemberState, Refused};
+use crate::member::{
+    Member, MemberEvent, MemberInput, MemberOutput, MemberStart, MemberState, Refused,
+};
 use crate::message::Message;
 use crate::profile::Profile;
 use crate::record::{Content, REVOCATIONS, Revocation, Topic, body_limit};
@@ -115,44 +117,6 @@ pub enum MeshError {
     Stopped,
 }
 
-/// What is heard in the mesh.
-#[derive(Debug, Clone, PartialEq)]
-pub enum MemberEvent {
-    /// A member is there: new, again, in a new life, or at another address.
-    Present {
-        /// Who.
-        identity: Arc<MemberIdentity>,
-        /// Its life: another number after each restart.
-        generation: u64,
-        /// Where it says it is.
-        address: SocketAddr,
-    },
-    /// A member is not there any more.
-    Missing {
-        /// Who.
-        identity: Arc<MemberIdentity>,
-        /// Whether it said goodbye.
-        left: bool,
-    },
-    /// A cell says what it is.
-    Info(Arc<CellInfo>),
-    /// A cell says how it is doing.
-    Load(Arc<CellLoad>),
-    /// These are expelled.
-    Revoked(Vec<MemberId>),
-    /// More are expelled than can be named: a human must look.
-    TooManyRevoked {
-        /// How many are left out, and could come back.
-        left_out: usize,
-        /// How many there may be.
-        limit: usize,
-    },
-    /// We are expelled. Nothing that we say is heard.
-    Expelled,
-    /// We are at another address.
-    Moved(SocketAddr),
-}
-
 /// A member of the mesh, as others see it from here.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemberView {
@@ -225,6 +189,7 @@ impl Mesh {
         let (happen, transport_events) = mpsc::channel(HAPPENINGS);
         let settings = Settings {
             me: Some(me.member),
+            reset_key: Some(credentials.key().derive("volvox-mesh reset")),
             enrolment: config.enrolment.clone(),
             ..settings(&config, &me)
         };
@@ -588,51 +553,45 @@ impl Driver {
                     transport.close(peer, "not wanted any more");
                 });
             }
-            MemberOutput::Present { identity, generation, address } => {
-                tracing::info!(member = ?identity.member, name = %identity.name, kind = ?identity.kind,
-                    %address, "member is present");
-                self.persisted.remember(&identity, address);
-                self.tell(MemberEvent::Present { identity, generation, address });
-            }
-            MemberOutput::Missing { identity, left } => {
-                tracing::info!(member = ?identity.member, name = %identity.name, kind = ?identity.kind,
-                    left, "member is missing");
-                self.tell(MemberEvent::Missing { identity, left });
-            }
-            MemberOutput::Heard(record) => match &record.content {
-                Content::Info(info) => self.tell(MemberEvent::Info(Arc::new(info.clone()))),
-                Content::Load(load) => self.tell(MemberEvent::Load(Arc::new(load.clone()))),
-                Content::Certificate | Content::Alive(_) | Content::Revocations(_) => {}
-            },
-            MemberOutput::Revoked(list) => {
-                let members: Vec<MemberId> = list.iter().map(|entry| entry.member).collect();
-                // A long list comes once, when we join.
-                tracing::warn!(count = members.len(), first = ?members.first(), "revoked");
-                let mut revoked = self.revoked.write().unwrap_or_else(|e| e.into_inner());
-                revoked.extend(members.iter().copied());
-                drop(revoked);
-                self.persisted.revoke(&list);
-                self.persisted.save_revoked(self.time.now());
-                self.tell(MemberEvent::Revoked(members));
-            }
-            MemberOutput::TooManyRevoked { left_out, limit } => {
-                tracing::error!(left_out, limit, "too many revoked members: some can come back");
-                self.tell(MemberEvent::TooManyRevoked { left_out, limit });
-            }
-            MemberOutput::Expelled => {
-                tracing::error!("this member was revoked: join again with a new token");
-                self.tell(MemberEvent::Expelled);
-            }
-            MemberOutput::Moved(address) => {
-                tracing::info!(%address, "our address is another one now");
-                self.tell(MemberEvent::Moved(address));
-            }
+            MemberOutput::Event(event) => self.publish(event),
         }
     }
 
-    /// Nobody need listen.
-    fn tell(&self, event: MemberEvent) {
-        let _listeners = self.events.send(event);
+    /// Stores and logs what must be, and forwards the event to those who subscribed.
+    fn publish(&mut self, event: MemberEvent) {
+        match &event {
+            MemberEvent::Present { identity, address, .. } => {
+                tracing::info!(member = ?identity.member, name = %identity.name,
+                    kind = ?identity.kind, %address, "member is present");
+                self.persisted.remember(identity, *address);
+            }
+            MemberEvent::Missing { identity, left } => {
+                tracing::info!(member = ?identity.member, name = %identity.name,
+                    kind = ?identity.kind, left, "member is missing");
+            }
+            MemberEvent::Published(_) => {}
+            MemberEvent::Revoked(list) => {
+                // A long list comes once, when this member joins.
+                let first = list.first().map(|entry| entry.member);
+                tracing::warn!(count = list.len(), ?first, "revoked");
+                let mut revoked = self.revoked.write().unwrap_or_else(|e| e.into_inner());
+                revoked.extend(list.iter().map(|entry| entry.member));
+                drop(revoked);
+                self.persisted.revoke(list);
+                self.persisted.save_revoked(self.time.now());
+            }
+            MemberEvent::TooManyRevoked { left_out, limit } => {
+                tracing::error!(left_out, limit, "too many revoked members: some can come back");
+            }
+            MemberEvent::Expelled => {
+                tracing::error!("this member was revoked: join again with a new token");
+            }
+            MemberEvent::Moved(address) => {
+                tracing::info!(%address, "our address is another one now");
+            }
+        }
+        // It is no error if there is no subscriber.
+        let _subscribers = self.events.send(event);
     }
 
     fn view(&self) -> Vec<MemberView> {

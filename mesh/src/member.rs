@@ -1,29 +1,29 @@
-//! One member of the mesh, without a socket and without a clock: inputs with the time, effects out.
+//! One member of the mesh, without a socket and without a clock: inputs with the time, outputs.
 //!
-//! It is SWIM: members ask each other whether they are there, ask others to try, accuse, hear
-//! defences, and pass on news. Four things differ from the paper, each for a reason:
+//! It is SWIM: members probe each other, ask others to probe, suspect, refute, and gossip. foca is
+//! its failure detector (`swim`), over each member's neighbourhood. Four things are ours:
 //!
-//! - MemberSelector a member asks is fixed by rings ([`rings`]) instead of drawn anew each time, so that a few
-//!   old connections carry everything.
-//! - "Down" does not travel. Accusations do, each signed by its accuser, and every member judges for
-//!   itself ([`trials`]): nobody is put out on the word of one.
-//! - What travels of a member is signed by that member. Only it can say that it is there again.
-//! - Comparing digests finds whatever was lost on the way ([`syncing`]).
+//! - Who probes whom is fixed by rings ([`rings`]), so that a few old connections carry everything.
+//! - "Down" does not travel. Suspicions do, each signed by its author, and every member decides for
+//!   itself ([`suspicion`]): one member alone makes no other one missing.
+//! - A record of a member is signed by that member. Only it can say that it is alive again.
+//! - Comparing digests finds records that were lost on the way ([`anti_entropy`]).
 //!
 //! | module | what it decides |
 //! |---|---|
-//! | [`rings`] | who watches whom |
-//! | `probing` | when somebody does not answer; how far we trust ourselves |
-//! | [`trials`] | when an accused member is missing |
-//! | `hearing` | what is believed of what is said |
-//! | `expelling` | who is revoked, and for how long that must be known |
-//! | `telling` | what is passed on, to whom, at what pace |
-//! | [`syncing`] | how two members find out where they differ |
-//! | `linking` | whom to dial, when again, when to let go |
-//! | `roster`, `rumours` | the tables; they decide nothing |
+//! | [`rings`] | who is whose neighbour |
+//! | `swim` | when a probe failed: foca, its timers and what it may hear |
+//! | `probe` | whom to probe now; how far this member trusts itself |
+//! | [`suspicion`] | when a suspected member is missing |
+//! | `ingest` | which records are accepted |
+//! | `revocation` | who is revoked, and for how long that must be known |
+//! | `dissemination` | what is passed on, to whom, at what pace |
+//! | [`anti_entropy`] | how two members find out where they differ |
+//! | `links` | whom to dial, when again, when to close |
+//! | `members`, `gossip_log` | the tables; they decide nothing |
 //!
-//! The driver gives every packet, link and tick to [`Member::apply`] and performs the effects in
-//! order. Same inputs, same effects.
+//! The driver gives every packet, link change and tick to [`Member::apply`] and performs the outputs
+//! in order. Same inputs, same outputs.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -37,6 +37,7 @@ mod probe;
 pub(crate) mod revocation;
 pub mod rings;
 pub mod suspicion;
+mod swim;
 #[cfg(test)]
 mod tests;
 
@@ -53,7 +54,7 @@ use self::gossip_log::{Budget, GossipLog};
 use self::links::Link;
 pub use self::members::MemberState;
 use self::members::MemberTable;
-use self::probe::{Probe, Relay};
+use self::probe::Probes;
 use self::rings::Rings;
 use self::suspicion::SuspicionState;
 use crate::identity::{Authenticator, Kind, MemberId, MemberIdentity};
@@ -61,10 +62,13 @@ use crate::message::{Message, Roots};
 use crate::profile::Profile;
 use crate::record::{AliveRecord, Content, Record, Revocation, Suspicion, Topic, Version};
 
+/// The version of the mesh that alive records name: 2 since foca is the failure detector.
+pub const PROTOCOL: u8 = 2;
+
 /// Members that a mesh may have. Beyond it nobody new is taken in.
 pub const MEMBERS: usize = 65_536;
 
-/// What a member is told at its birth.
+/// What a member is told at its start.
 #[derive(Debug, Clone)]
 pub struct MemberStart {
     /// Who we are.
@@ -156,63 +160,70 @@ pub enum Delivery {
 pub enum MemberOutput {
     /// Send this, or drop it if there is no link. Never wait.
     Send {
-        /// To whom.
+        /// The receiver.
         to: MemberId,
-        /// What.
+        /// The message.
         message: Message,
-        /// How.
+        /// How it travels.
         delivery: Delivery,
     },
     /// Make a link.
     Dial {
-        /// MemberSelector we expect there; `None`: a seed, anybody.
+        /// The member that must answer there. `None`: any, the address is a seed.
         peer: Option<MemberId>,
-        /// Where.
+        /// Its address.
         address: SocketAddr,
     },
-    /// End the link.
+    /// Close the link.
     Close {
-        /// With whom.
+        /// The member at its other end.
         peer: MemberId,
     },
-    /// A member is there: new, again, with a new life, or at another address.
+    /// Publish this to those who subscribed.
+    Event(MemberEvent),
+}
+
+/// What a member publishes of the mesh.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MemberEvent {
+    /// A member is present: new, again, with a new generation, or at another address.
     Present {
-        /// Who.
+        /// The member.
         identity: Arc<MemberIdentity>,
-        /// Its life.
+        /// Its generation: higher after every restart.
         generation: u64,
-        /// Where it says it is.
+        /// Its address, as its alive record says.
         address: SocketAddr,
     },
-    /// A member is not there any more.
+    /// A member is missing.
     Missing {
-        /// Who.
+        /// The member.
         identity: Arc<MemberIdentity>,
-        /// Whether it said goodbye.
+        /// It sent a leave message.
         left: bool,
     },
-    /// A cell said something new of itself: an info or a load.
-    Heard(Arc<Record>),
-    /// These members are revoked: no certificate of theirs counts any more. To be kept on disk, so
-    /// that it holds after a restart too.
+    /// A cell published a newer info or load.
+    Published(Arc<Record>),
+    /// These members are revoked: none of their certificates is valid any more. The driver stores
+    /// them, so that it holds after a restart too.
     Revoked(Vec<Revocation>),
-    /// There are more revoked members than can be named. Those left out can come back here.
+    /// More members are revoked than a list can name. Those left out can come back here.
     TooManyRevoked {
-        /// How many are left out.
+        /// Number of members that are left out.
         left_out: usize,
-        /// How many there may be.
+        /// Number of members that a list can name.
         limit: usize,
     },
-    /// We are revoked. Nothing that we say is heard any more.
+    /// This member is revoked. Peers reject its messages.
     Expelled,
-    /// Our own address is another one now.
+    /// This member's own address changed.
     Moved(SocketAddr),
 }
 
 /// What was refused, by reason. For metrics, and for a log line now and then.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// A signature that is not the subject's or the accuser's.
+    /// A signature that is not the subject's or the author's.
     pub forged: u64,
     /// A certificate that does not hold.
     pub certificates: u64,
@@ -254,17 +265,11 @@ pub struct Member<N> {
     seeds: Vec<SocketAddr>,
     seed_backoff: u32,
 
-    probes: BTreeMap<MemberId, Probe>,
-    relays: BTreeMap<u32, Relay>,
-    next_seq: u32,
-    next_pick: usize,
-    next_leaf: Option<MemberId>,
-    /// How often in a row others had to reach somebody for us.
-    hearsay: BTreeMap<MemberId, u32>,
-    /// How little we trust ourselves: 0 is well. Slows our accusations.
-    health: u32,
+    probes: Probes,
 
     suspects: BTreeMap<MemberId, SuspicionState>,
+    /// At a coordinator: when a suspected member last refuted.
+    refuted: BTreeMap<MemberId, Timestamp>,
     /// Why those who are missing are missing.
     missing_because: BTreeMap<MemberId, Vec<Arc<Suspicion>>>,
 
@@ -303,10 +308,11 @@ struct Own {
     unpushed: u8,
     /// When a record of an older life made us begin another.
     reborn: Timestamp,
-    /// When we last answered an accusation, whose it was, and the least time until the next answer.
-    answered: Timestamp,
-    by: Option<MemberId>,
-    answer_gap: Duration,
+    /// When this member last refuted a suspicion, who suspected which alive record last, and the least time until
+    /// the next refutation.
+    refuted: Timestamp,
+    suspected_by: Option<(MemberId, Version)>,
+    refute_gap: Duration,
 }
 
 /// One who was missing for so long that it is in no table any more.
@@ -321,7 +327,7 @@ struct Forgotten {
 
 /// When what is due. [`Timestamp::NEVER`]: not at all.
 struct Timers {
-    probe: Timestamp,
+    unlinked: Timestamp,
     leaf_probe: Timestamp,
     links: Timestamp,
     seeds: Timestamp,
@@ -333,23 +339,23 @@ struct Timers {
     compare: Timestamp,
     compare_loads: Timestamp,
     compare_again: Timestamp,
-    /// Of all probes, relays and trials the first.
+    /// The first of all detectors and relays.
     probes: Timestamp,
-    suspects: Timestamp,
-    /// An answer to an accusation that had to wait.
-    answer: Timestamp,
+    suspicions: Timestamp,
+    /// A refutation that had to wait.
+    refute: Timestamp,
 }
 
 const SWEEP: Duration = Duration::from_secs(60);
 
 impl<N: Authenticator> Member<N> {
     /// A member at the beginning of its life.
-    pub fn new(now: Timestamp, authenticator: N, birth: MemberStart) -> Member<N> {
-        let MemberStart { identity, profile, random, .. } = birth;
+    pub fn new(now: Timestamp, authenticator: N, start: MemberStart) -> Member<N> {
+        let MemberStart { identity, profile, random, .. } = start;
         let mut random = SplitMix(random);
         let phase = |random: &mut SplitMix, span: Duration| now + random_part(random, span);
         let timers = Timers {
-            probe: phase(&mut random, profile.probe_every),
+            unlinked: phase(&mut random, unlinked_every(&profile)),
             leaf_probe: phase(&mut random, profile.leaf_probe_every),
             links: now,
             seeds: now,
@@ -362,24 +368,30 @@ impl<N: Authenticator> Member<N> {
             compare_loads: now,
             compare_again: Timestamp::NEVER,
             probes: Timestamp::NEVER,
-            suspects: Timestamp::NEVER,
-            answer: Timestamp::NEVER,
+            suspicions: Timestamp::NEVER,
+            refute: Timestamp::NEVER,
         };
         let own = Own {
-            generation: birth.generation,
+            generation: start.generation,
             counts: [0; 5],
-            alive: AliveRecord { address: birth.address, leaf: profile.leaf, left: false },
-            address_is_fixed: birth.address_is_fixed,
+            alive: AliveRecord {
+                address: start.address,
+                leaf: profile.leaf,
+                left: false,
+                protocol: PROTOCOL,
+            },
+            address_is_fixed: start.address_is_fixed,
             seen_at: BTreeMap::new(),
             left: false,
             expelled: false,
             unpushed: 0,
             reborn: Timestamp::ZERO,
-            answered: Timestamp::ZERO,
-            by: None,
-            answer_gap: profile.suspicion_shortest,
+            refuted: Timestamp::ZERO,
+            suspected_by: None,
+            refute_gap: profile.suspicion_shortest,
         };
-        let synced = birth.is_first;
+        let synced = start.is_first;
+        let probes = Probes::new(identity.member, &profile, &mut random);
         let mut member = Member {
             rings: Rings::new(identity.member),
             urgent_budget: Budget::new(profile.urgent_bytes, profile.urgent_bytes / 2, now),
@@ -397,16 +409,11 @@ impl<N: Authenticator> Member<N> {
             missing_since: BTreeMap::new(),
             coordinator_ids: BTreeSet::new(),
             links: BTreeMap::new(),
-            seeds: birth.seeds,
+            seeds: start.seeds,
             seed_backoff: 0,
-            probes: BTreeMap::new(),
-            relays: BTreeMap::new(),
-            next_seq: 0,
-            next_pick: 0,
-            next_leaf: None,
-            hearsay: BTreeMap::new(),
-            health: 0,
+            probes,
             suspects: BTreeMap::new(),
+            refuted: BTreeMap::new(),
             missing_because: BTreeMap::new(),
             urgent: GossipLog::default(),
             gossip: GossipLog::default(),
@@ -420,10 +427,10 @@ impl<N: Authenticator> Member<N> {
             expected: Timestamp::NEVER,
             out: Vec::new(),
         };
-        let certificate = own_certificate(&identity, &birth.certificate);
+        let certificate = own_certificate(&identity, &start.certificate);
         member.members.put(Arc::new(certificate), Some(identity));
         member.publish_alive(now);
-        member.remember_revoked(now, &birth.revoked);
+        member.remember_revoked(now, &start.revoked);
         member
     }
 
@@ -456,6 +463,8 @@ impl<N: Authenticator> Member<N> {
             MemberInput::Leave => self.leave(now),
         }
         self.tick(now);
+        self.refresh_neighbourhood(now);
+        self.timers.probes = self.probes.next_wake();
         self.expected = self.next_wake();
         std::mem::take(&mut self.out)
     }
@@ -467,7 +476,7 @@ impl<N: Authenticator> Member<N> {
             return Timestamp::NEVER;
         }
         [
-            t.probe,
+            t.unlinked,
             t.leaf_probe,
             t.links,
             t.seeds,
@@ -478,8 +487,8 @@ impl<N: Authenticator> Member<N> {
             t.sweep,
             t.compare_again,
             t.probes,
-            t.suspects,
-            t.answer,
+            t.suspicions,
+            t.refute,
         ]
         .into_iter()
         .min()
@@ -490,18 +499,20 @@ impl<N: Authenticator> Member<N> {
         if self.own.left || self.own.expelled {
             return;
         }
+        self.refresh_neighbourhood(now);
         if self.timers.probes <= now {
             self.step_probes(now);
         }
-        if self.timers.suspects <= now {
-            self.step_suspects(now);
+        if self.timers.suspicions <= now {
+            self.step_suspicions(now);
         }
-        if self.timers.answer <= now {
-            self.refute(now);
+        if self.timers.refute <= now {
+            self.raise_incarnation(now);
         }
-        if self.timers.probe <= now {
-            self.timers.probe = self.next_after(now, self.timers.probe, self.profile.probe_every);
-            self.probe_next(now);
+        if self.timers.unlinked <= now {
+            let every = unlinked_every(&self.profile);
+            self.timers.unlinked = self.next_after(now, self.timers.unlinked, every);
+            self.probe_unlinked(now);
         }
         if self.timers.leaf_probe <= now {
             self.probe_next_leaf(now);
@@ -548,17 +559,17 @@ impl<N: Authenticator> Member<N> {
         match message {
             Message::Ping { seq, roots, items } => {
                 self.hear_all(now, from, items);
-                self.answer_ping(from, seq);
+                self.on_ping(now, from, seq);
                 self.consider_roots(now, from, roots);
             }
             Message::Ack { seq, roots, items } => {
                 self.hear_all(now, from, items);
-                self.answered(from, seq);
+                self.on_ack(now, from, seq);
                 self.consider_roots(now, from, roots);
             }
-            Message::PingReq { seq, target } => self.ask_for(now, from, seq, target),
-            Message::Reached { seq, target } => self.reached(now, from, seq, target),
-            Message::Missed { seq, target } => self.missed(from, seq, target),
+            Message::PingReq { seq, target } => self.on_ping_req(now, from, seq, target),
+            Message::Reached { seq, target } => self.on_reached(now, from, seq, target),
+            Message::Missed { seq, target } => self.on_heard(now, from, seq, target),
             Message::Gossip { items } => self.hear_all(now, from, items),
             Message::Records { items } => {
                 // A newcomer hears what everybody knows: that is no news.
@@ -615,7 +626,7 @@ impl<N: Authenticator> Member<N> {
 
     /// How little we trust ourselves at present; 0 is well.
     pub fn health(&self) -> u32 {
-        self.health
+        self.probes.health.level()
     }
 
     /// Whether we have been told what a member knew who was there before us.
@@ -635,7 +646,11 @@ impl<N: Authenticator> Member<N> {
             watched.extend(self.coordinators());
             watched
         } else {
-            self.rings.watched()
+            let is_older = |member: &MemberId| self.is_older(*member);
+            let mut watched = self.rings.neighbours();
+            watched.retain(|member| !is_older(member));
+            watched.extend(self.rings.watched_by_older().into_iter().filter(is_older));
+            watched
         }
     }
 
@@ -653,6 +668,12 @@ impl<N: Authenticator> Member<N> {
     fn minds_leaf(&self, leaf: MemberId) -> bool {
         is_coordinator(&self.me)
             || self.leaf_peers(leaf, rings::LEAF_PEERS).contains(&self.me.member)
+    }
+
+    /// Whether a member is of the version before foca.
+    fn is_older(&self, member: MemberId) -> bool {
+        let alive = self.members.get(member).and_then(|entry| entry.alive());
+        alive.is_some_and(|alive| alive.protocol < PROTOCOL)
     }
 
     fn is_linked(&self, member: MemberId) -> bool {
@@ -690,6 +711,15 @@ fn issued_ms(identity: &MemberIdentity) -> u64 {
 
 fn is_coordinator(identity: &MemberIdentity) -> bool {
     identity.kind == Kind::Coordinator
+}
+
+/// How often neighbours without a link are probed; how often a leaf probes.
+fn unlinked_every(profile: &Profile) -> Duration {
+    if profile.leaf {
+        profile.probe_period
+    } else {
+        profile.probe_period * u32::try_from(rings::NEIGHBOURS).unwrap_or(1)
+    }
 }
 
 /// A random part of a span.

@@ -11,20 +11,20 @@ const fn ms(milliseconds: u64) -> Duration {
 /// The pace of a member. All members of a mesh may have different ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// One of those that a member watches is asked once in this time.
-    pub probe_every: Duration,
-    /// The wait after each ping, before the next one.
-    pub probe_step: Duration,
-    /// How far a member may come to trust itself less: all its waits grow by one part for each step. 0:
-    /// it never does, which is there to be compared with.
+    /// Time from one probe of the neighbourhood to the next, and from its ping to its failure.
+    pub probe_period: Duration,
+    /// Time from the ping of such a probe until helpers are asked.
+    pub probe_rtt: Duration,
+    /// Time until a ping that is not answered is repeated.
+    pub ping_every: Duration,
+    /// Time that a probe of one member takes to fail: half of it before helpers are asked.
+    pub question: Duration,
+    /// The worst health level. All waits of a probe grow by one part for each level. 0: they never
+    /// grow, which is there to be compared with.
     pub worst_health: u32,
-    /// Pings before others are asked to try.
-    pub probe_tries: u32,
-    /// The wait for those others.
-    pub indirect_wait: Duration,
-    /// How many others are asked.
-    pub go_betweens: usize,
-    /// The wait for a handshake. It never counts as a missed ping.
+    /// Number of helpers that are asked to probe.
+    pub helpers: usize,
+    /// Time that a probe waits for a handshake. It never counts as a missed ping.
     pub dial_wait: Duration,
     /// How long an accused member has, when a coordinator could not reach it either. A
     /// coordinator waits this long, cells three times as long: they have nothing to decide.
@@ -61,12 +61,12 @@ impl Profile {
     /// For machines of one site.
     pub const fn lan() -> Profile {
         Profile {
-            probe_every: ms(1_000),
-            probe_step: ms(150),
+            probe_period: ms(850),
+            probe_rtt: ms(550),
+            ping_every: ms(130),
+            question: ms(1_200),
             worst_health: 8,
-            probe_tries: 4,
-            indirect_wait: ms(600),
-            go_betweens: 3,
+            helpers: 3,
             dial_wait: ms(3_000),
             suspicion_shortest: ms(800),
             suspicion_longest: ms(5_000),
@@ -88,9 +88,10 @@ impl Profile {
     /// For sites that are far from each other.
     pub const fn wan() -> Profile {
         Profile {
-            probe_every: ms(3_000),
-            probe_step: ms(550),
-            indirect_wait: ms(2_000),
+            probe_period: ms(3_000),
+            probe_rtt: ms(1_900),
+            ping_every: ms(450),
+            question: ms(3_500),
             dial_wait: ms(8_000),
             suspicion_shortest: ms(2_500),
             suspicion_longest: ms(15_000),
@@ -109,7 +110,7 @@ impl Profile {
     /// For a machine whose link is paid by the byte, or that nobody can dial.
     pub const fn metered() -> Profile {
         Profile {
-            probe_every: ms(60_000),
+            probe_period: ms(60_000),
             pushes_per_second: 1,
             compare_every: ms(600_000),
             compare_loads_every: ms(600_000),

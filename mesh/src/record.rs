@@ -104,6 +104,8 @@ pub struct AliveRecord {
     pub leaf: bool,
     /// It says goodbye. The last record of a life.
     pub left: bool,
+    /// The version of the mesh that it speaks: [`crate::member::PROTOCOL`]. 0: before foca.
+    pub protocol: u8,
 }
 
 /// What a record says, as far as this release understands it.

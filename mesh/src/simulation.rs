@@ -24,7 +24,7 @@ use volvox_protocol::time::Timestamp;
 pub use self::authenticator::{SimulatedAuthenticator, SimulatedCa};
 pub use self::samples::{sample_info, sample_load};
 use crate::identity::{Kind, MemberId, MemberIdentity};
-use crate::member::{Delivery, Member, MemberInput, MemberOutput, MemberStart};
+use crate::member::{Delivery, Member, MemberEvent, MemberInput, MemberOutput, MemberStart};
 use crate::message::{DATAGRAM_BYTES, Message};
 use crate::profile::Profile;
 use crate::record::{Item, Revocation, Version};
@@ -176,7 +176,7 @@ pub struct Simulation {
     members: Vec<Simulated>,
     by_id: BTreeMap<MemberId, usize>,
     by_address: BTreeMap<SocketAddr, usize>,
-    ledger: Arc<SimulatedCa>,
+    ca: Arc<SimulatedCa>,
     /// The network, which may change at any time.
     pub network: Network,
     /// Members that are overloaded: what comes waits so long before they look at it, while their
@@ -211,17 +211,17 @@ pub struct Simulation {
     /// Whether what members tell their owners is kept in [`Simulation::told`].
     pub has_owners: bool,
     /// What members have told their owners, in order: cells of coordinators, coordinators of cells.
-    pub told: VecDeque<(usize, MemberOutput)>,
+    pub told: VecDeque<(usize, MemberEvent)>,
 }
 
 impl Simulation {
     /// `kinds`: who will ever be a member. Nobody runs yet.
     pub fn new(seed: u64, kinds: &[Kind]) -> Simulation {
         let mut random = SplitMix(seed);
-        let ledger = Arc::new(SimulatedCa::new(&mut random, kinds));
+        let ca = Arc::new(SimulatedCa::new(&mut random, kinds));
         let mut by_id = BTreeMap::new();
         for place in 0..kinds.len() {
-            by_id.insert(ledger.identity(place).member, place);
+            by_id.insert(ca.identity(place).member, place);
         }
         Simulation {
             now: Timestamp::from_secs(1_000_000),
@@ -232,7 +232,7 @@ impl Simulation {
             by_id,
             by_address: BTreeMap::new(),
             sides: vec![0; kinds.len()],
-            ledger,
+            ca,
             network: Network::default(),
             backlog: BTreeMap::new(),
             cuts: BTreeSet::new(),
@@ -288,9 +288,9 @@ impl Simulation {
         address: SocketAddr,
         seeds: Vec<SocketAddr>,
     ) {
-        let identity = self.ledger.identity(place).clone();
+        let identity = self.ca.identity(place).clone();
         let birth = MemberStart {
-            certificate: self.ledger.certificate(place),
+            certificate: self.ca.certificate(place),
             generation: (self.now - self.clock_behind).as_nanos() / 1_000_000,
             address,
             address_is_fixed: self.fixed_addresses,
@@ -301,7 +301,7 @@ impl Simulation {
             random: self.random.next(),
             identity: identity.clone(),
         };
-        let stamp = SimulatedAuthenticator::new(self.ledger.clone(), identity.member);
+        let stamp = SimulatedAuthenticator::new(self.ca.clone(), identity.member);
         let member = Member::new(self.now, stamp, birth);
         let old = self.members.get(place);
         let life = old.map_or(0, |old| old.life + 1);
@@ -409,14 +409,14 @@ impl Simulation {
 
     /// Has a cell publish an info.
     pub fn publish_info(&mut self, place: usize) {
-        let cell_id = self.ledger.identity(place).name.clone();
+        let cell_id = self.ca.identity(place).name.clone();
         let info = sample_info(cell_id, place);
         self.tell(place, MemberInput::PublishInfo(info));
     }
 
     /// Has a cell publish a load in which `free_mb` is free.
     pub fn publish_load(&mut self, place: usize, free_mb: u32) {
-        let cell_id = self.ledger.identity(place).name.clone();
+        let cell_id = self.ca.identity(place).name.clone();
         let load = sample_load(cell_id, free_mb);
         self.tell(place, MemberInput::PublishLoad(load));
     }
@@ -457,12 +457,12 @@ impl Simulation {
 
     /// MemberSelector a place stands for.
     pub fn identity(&self, place: usize) -> &Arc<MemberIdentity> {
-        self.ledger.identity(place)
+        self.ca.identity(place)
     }
 
-    /// The ledger, for those who want to forge.
-    pub fn ledger(&self) -> &Arc<SimulatedCa> {
-        &self.ledger
+    /// The ca, for those who want to forge.
+    pub fn ca(&self) -> &Arc<SimulatedCa> {
+        &self.ca
     }
 
     /// What a member has sent.
@@ -584,9 +584,6 @@ impl Simulation {
     }
 
     fn perform(&mut self, place: usize, effect: MemberOutput) {
-        if self.has_owners && self.concerns_owner(place, &effect) {
-            self.told.push_back((place, effect.clone()));
-        }
         match effect {
             MemberOutput::Send { to, message, delivery } => {
                 if self.record_news {
@@ -596,22 +593,31 @@ impl Simulation {
             }
             MemberOutput::Dial { peer, address } => self.dial(place, peer, address),
             MemberOutput::Close { peer } => self.close(place, peer),
-            MemberOutput::Missing { identity, left } => {
+            MemberOutput::Event(event) => self.note_event(place, event),
+        }
+    }
+
+    fn note_event(&mut self, place: usize, event: MemberEvent) {
+        if self.has_owners && self.concerns_owner(place, &event) {
+            self.told.push_back((place, event.clone()));
+        }
+        match event {
+            MemberEvent::Missing { identity, left } => {
                 let of = self.by_id[&identity.member];
                 let there = self.members.get(of).is_some_and(|member| member.alive);
                 let is_false = there && !left && self.passes(place, of) && self.passes(of, place);
                 self.alarms.push(Alarm { at: self.now, by: place, of, is_false });
             }
-            MemberOutput::Heard(record) if self.record_news => {
+            MemberEvent::Published(record) if self.record_news => {
                 let of = self.by_id[&record.subject];
                 self.news.push(News { at: self.now, by: place, of });
             }
-            MemberOutput::Expelled => {
+            MemberEvent::Expelled => {
                 self.expelled.insert(place);
             }
-            MemberOutput::Revoked(list) => self.disks.entry(place).or_default().extend(list),
-            MemberOutput::Heard(_) | MemberOutput::Present { .. } | MemberOutput::Moved(_) => {}
-            MemberOutput::TooManyRevoked { left_out, .. } => self.left_out += left_out,
+            MemberEvent::Revoked(list) => self.disks.entry(place).or_default().extend(list),
+            MemberEvent::Published(_) | MemberEvent::Present { .. } | MemberEvent::Moved(_) => {}
+            MemberEvent::TooManyRevoked { left_out, .. } => self.left_out += left_out,
         }
     }
 
@@ -679,7 +685,7 @@ impl Simulation {
 
     /// A cell kept a link alive on which it had nothing to say; the other end acknowledged it.
     fn keep_alive(&mut self, from: usize, to: usize, quiet: Duration) {
-        if self.ledger.identity(from).kind == Kind::Cell {
+        if self.ca.identity(from).kind == Kind::Cell {
             let times = quiet.as_secs() / QUIET.as_secs();
             self.count(from, to, times * KEEP_ALIVE);
             self.count(to, from, times * KEEP_ALIVE);
@@ -730,7 +736,7 @@ impl Simulation {
         for (here, there, dialled) in [(from, to, true), (to, from, false)] {
             let up = MemberInput::LinkUp {
                 peer: self.members[there].id,
-                certificate: self.ledger.certificate(there),
+                certificate: self.ca.certificate(there),
                 address: self.members[there].address,
                 dialled,
             };

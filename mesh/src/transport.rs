@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quinn::{Endpoint, EndpointConfig, TokioRuntime, VarInt};
+use quinn::{Endpoint, TokioRuntime, VarInt};
 use rustls::pki_types::CertificateDer;
 use tokio::sync::{Notify, Semaphore, mpsc};
 
@@ -159,7 +159,7 @@ impl Transport {
         let socket = listen(settings.listen)?;
         let runtime = Arc::new(TokioRuntime);
         let address = settings.listen;
-        let endpoint = Endpoint::new(EndpointConfig::default(), Some(server), socket, runtime)
+        let endpoint = Endpoint::new(settings.endpoint(), Some(server), socket, runtime)
             .map_err(|source| TransportError::Socket { address, source })?;
         let inner = Arc::new(Inner {
             endpoint,

@@ -16,6 +16,7 @@ use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{Connection, Endpoint};
 use stage::{block_on, loopback, wait};
 use volvox_mesh::identity::{Kind, MemberId};
+use volvox_mesh::member::PROTOCOL;
 use volvox_mesh::message::{Message, Roots};
 use volvox_mesh::record::{
     AliveRecord, Content, Item, Record, Revocation, Suspicion, Topic, Version,
@@ -197,7 +198,7 @@ impl Insider {
         let name = site.insider.identity().name.clone();
         let insider = Insider { links, me, name, authenticator, runtime };
         let address = insider.links[0]._endpoint.local_addr().unwrap();
-        let alive = AliveRecord { address, leaf: false, left: false };
+        let alive = AliveRecord { address, leaf: false, left: false, protocol: PROTOCOL };
         insider.tell_all(&[insider.record(me, 1, Content::Alive(alive))]);
         site.coordinator.wait_for(&["c-1", "cell-1", "cell-2", "cell-3", "mallory"]);
         let wanted = site.ids.iter().map(|id| (*id, u8::MAX)).collect();
@@ -240,7 +241,12 @@ impl Insider {
             let name = site.cells[place].holder_name();
             let alive = self.record_of(*id, Topic::Alive).unwrap();
             let address = alive.alive().unwrap().address;
-            let gone = Content::Alive(AliveRecord { address, leaf: false, left: true });
+            let gone = Content::Alive(AliveRecord {
+                address,
+                leaf: false,
+                left: true,
+                protocol: PROTOCOL,
+            });
             let load = || Content::Load(sample_load(name.clone(), 1));
             let mut altered = (*alive).clone();
             altered.version.count += 1;

@@ -5,7 +5,7 @@ mod stage;
 use std::time::Duration;
 
 use stage::{Cluster, Double, Running, block_on, doubler, wait};
-use volvox_mesh::driver::MemberEvent;
+use volvox_mesh::member::MemberEvent;
 use volvox_mesh::member::MemberState;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::record::{REVOCATIONS, Revocation};

@@ -79,13 +79,33 @@ pub enum Bug {
     NeverSuspects,
     /// A member that is accused does not answer.
     NeverRefutes,
+    /// foca's timers are never delivered: no probe, no timeout.
+    TimersAreNotDelivered,
+    /// An answer counts whoever sends it.
+    SourceIsNotChecked,
+    /// A suspicion counts without its author's signature.
+    UnsignedSuspicions,
+    /// A suspicion counts whichever alive record it names, also an old one.
+    AnyAliveRecord,
+    /// A suspicion that names a newer alive record than is known is believed.
+    NewerIsBelieved,
+    /// Every suspicion of a member is refuted at once, however often one cell repeats it.
+    RefutesAtOnce,
+    /// A suspicion that comes too soon after the last one is never refuted.
+    DropsInsteadOfPostponing,
+    /// A sender that is not a neighbour stays in foca's list.
+    StrangersStay,
+    /// A newer alive record does not reach foca.
+    AliveIsNotApplied,
+    /// What helpers say of a member that never answers counts without limit.
+    HearsayCounts,
     /// What a power cut left torn at the end of a cell's assignments hides what is written behind it.
     TornIsKept,
 }
 
 impl Bug {
-    /// All of them.
-    pub const ALL: [Bug; 35] = [
+    /// Those that the fleet simulator finds.
+    pub const FLEET: [Bug; 36] = [
         Bug::LostChange,
         Bug::NotTakenBack,
         Bug::AnswersRegardless,
@@ -120,7 +140,21 @@ impl Bug {
         Bug::NewsIsRefused,
         Bug::NeverSuspects,
         Bug::NeverRefutes,
+        Bug::TimersAreNotDelivered,
         Bug::TornIsKept,
+    ];
+
+    /// Those in what foca may hear: hostile members in the mesh's own simulation find them.
+    pub const FILTER: [Bug; 9] = [
+        Bug::SourceIsNotChecked,
+        Bug::UnsignedSuspicions,
+        Bug::AnyAliveRecord,
+        Bug::NewerIsBelieved,
+        Bug::RefutesAtOnce,
+        Bug::DropsInsteadOfPostponing,
+        Bug::StrangersStay,
+        Bug::AliveIsNotApplied,
+        Bug::HearsayCounts,
     ];
 
     /// Switches it on for this thread, until the value is dropped.

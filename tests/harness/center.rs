@@ -23,7 +23,7 @@ use volvox_coordinator::cells::addresses::{Addresses, Letter};
 use volvox_coordinator::cells::desk::{Desk, Visit};
 use volvox_coordinator::cells::logic::{Floor, Note, Told};
 use volvox_coordinator::cells::settings::Settings as CellsSettings;
-use volvox_mesh::member::MemberOutput;
+use volvox_mesh::member::MemberEvent;
 use volvox_mesh::record::Content;
 use volvox_mesh::request::{AskError, Refusal};
 use volvox_protocol::actual_lrp::ActualLrp;
@@ -258,15 +258,15 @@ impl World {
         }
     }
 
-    pub(super) fn center_hears(&mut self, effect: MemberOutput) {
+    pub(super) fn center_hears(&mut self, effect: MemberEvent) {
         let now = self.now();
         let Some(alive) = &mut self.center.alive else { return };
         match effect {
-            MemberOutput::Present { identity, generation, address } => {
+            MemberEvent::Present { identity, generation, address } => {
                 alive.floor.came(now, &identity, Some(generation), address);
             }
-            MemberOutput::Missing { identity, left } => alive.floor.went(now, &identity, left),
-            MemberOutput::Heard(record) => match &record.content {
+            MemberEvent::Missing { identity, left } => alive.floor.went(now, &identity, left),
+            MemberEvent::Published(record) => match &record.content {
                 Content::Info(info) => alive.floor.heard_info(Arc::new(info.clone())),
                 Content::Load(load) => alive.floor.heard_load(load.clone()),
                 Content::Certificate | Content::Alive(_) | Content::Revocations(_) => {}

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use volvox_coordinator::callback::logic::{Key, Told};
 use volvox_coordinator::cells::desk::Visit;
 use volvox_mesh::identity::Kind as MemberKind;
-use volvox_mesh::member::MemberOutput;
+use volvox_mesh::member::MemberEvent;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::request::AskError;
 use volvox_mesh::simulation::Simulation;
@@ -367,10 +367,10 @@ impl World {
         }
     }
 
-    fn cell_hears(&mut self, nth: usize, effect: &MemberOutput) {
+    fn cell_hears(&mut self, nth: usize, effect: &MemberEvent) {
         match effect {
-            MemberOutput::Present { .. } => self.coordinator_is_there(nth, true),
-            MemberOutput::Missing { .. } => self.coordinator_is_there(nth, false),
+            MemberEvent::Present { .. } => self.coordinator_is_there(nth, true),
+            MemberEvent::Missing { .. } => self.coordinator_is_there(nth, false),
             _ => {}
         }
     }

@@ -5,6 +5,7 @@
 //! more, as after kill -9.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,9 +14,11 @@ use anyhow::{Context as _, bail, ensure};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::broadcast::error::RecvError;
 use volvox_bench::figures::{Figures, percentile};
-use volvox_mesh::driver::{Config, MemberEvent, Mesh, enrolment};
+use volvox_mesh::driver::{Config, Mesh, enrolment};
 use volvox_mesh::identity::{Kind, MemberId};
+use volvox_mesh::member::MemberEvent;
 use volvox_mesh::profile::Profile;
+use volvox_mesh::record::Content;
 use volvox_mesh::request::Router;
 use volvox_mesh::simulation::{sample_info, sample_load};
 use volvox_mesh::tls::authority::{Authority, VALIDITY};
@@ -40,9 +43,16 @@ pub(crate) fn run(figures: &mut Figures) -> anyhow::Result<()> {
     for members in [10, 50, 200] {
         measure(figures, members)?;
     }
+    run_restarts(figures)?;
     let bits = leaf.join().map_err(|_| anyhow::anyhow!("measuring a leaf panicked"))??;
     figures.note("mesh.metered.idle.bits_per_s", bits, "bit/s");
     Ok(())
+}
+
+/// Measures what becomes of members that are killed alone, or start again.
+pub(crate) fn run_restarts(figures: &mut Figures) -> anyhow::Result<()> {
+    two_members(figures)?;
+    coordinator_restart(figures)
 }
 
 fn measure(figures: &mut Figures, members: usize) -> anyhow::Result<()> {
@@ -207,7 +217,11 @@ impl Fleet {
                     let heard = async {
                         loop {
                             match events.recv().await {
-                                Ok(MemberEvent::Load(heard)) if *heard == load => return Ok(()),
+                                Ok(MemberEvent::Published(record))
+                                    if record.content == Content::Load(load.clone()) =>
+                                {
+                                    return Ok(());
+                                }
                                 Ok(_) | Err(RecvError::Lagged(_)) => {}
                                 Err(RecvError::Closed) => bail!("a member ended"),
                             }
@@ -314,6 +328,131 @@ fn difference(before: &Sent, after: &Sent) -> u64 {
         if *bytes >= old { bytes - old } else { *bytes }
     };
     after.iter().map(since).sum()
+}
+
+/// One member of a small mesh, on a runtime of its own so that it can be killed.
+struct Killable {
+    mesh: Mesh,
+    runtime: Runtime,
+}
+
+/// Starts a member at `listen`, which must be free soon: a process before may still hold the port.
+fn start_at(
+    path: &Path,
+    listen: SocketAddr,
+    seeds: Vec<String>,
+    authority: Option<&Arc<Mutex<Authority>>>,
+) -> anyhow::Result<Killable> {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let begun = Instant::now();
+    loop {
+        let config = Config {
+            folder: path.to_owned(),
+            listen,
+            advertise: None,
+            profile: Profile::lan(),
+            seeds: seeds.clone(),
+            enrolment: authority.map(|authority| enrolment(authority.clone())),
+        };
+        match runtime.block_on(Mesh::start(config, Arc::new(Router::new()))) {
+            Ok(mesh) => return Ok(Killable { mesh, runtime }),
+            Err(error) if begun.elapsed() > PATIENCE => bail!("{error}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// A lone cell and its coordinator: how soon each knows that the other was killed.
+fn two_members(figures: &mut Figures) -> anyhow::Result<()> {
+    let mut times = Vec::new();
+    for killed in [0, 1, 0, 1] {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("authority");
+        let authority = Authority::open(system_clock()(), &path, VALIDITY)?;
+        let authority = Arc::new(Mutex::new(authority));
+        let mut members = Vec::new();
+        for (name, kind) in [("c", Kind::Coordinator), ("cell", Kind::Cell)] {
+            let path = folder.path().join(name);
+            appoint(&authority, &path, kind, name)?;
+            let seeds = members.iter().map(|c: &Killable| c.mesh.listens_at().to_string());
+            let seeds: Vec<String> = seeds.collect();
+            let enrol = seeds.is_empty().then_some(&authority);
+            members.push(start_at(&path, ([127, 0, 0, 1], 0).into(), seeds, enrol)?);
+        }
+        std::thread::sleep(QUIET);
+        let victim = members.remove(killed);
+        let other = members.remove(0);
+        let mut events = other.mesh.subscribe();
+        let begun = Instant::now();
+        victim.runtime.shutdown_background();
+        let gone = async {
+            while !matches!(events.recv().await?, MemberEvent::Missing { .. }) {}
+            anyhow::Ok(())
+        };
+        let gone = other.runtime.block_on(async { tokio::time::timeout(PATIENCE, gone).await });
+        gone.context("one of two members was not found missing")??;
+        times.push(begun.elapsed().as_secs_f64());
+        other.runtime.shutdown_background();
+    }
+    figures.note("mesh.two_members.detect.s", percentile(&times, 100), "s");
+    Ok(())
+}
+
+/// A coordinator is killed and started again at once: how soon it has a link to each cell, counted from
+/// the moment at which it listens.
+fn coordinator_restart(figures: &mut Figures) -> anyhow::Result<()> {
+    const CELLS: usize = 100;
+    let folder = tempfile::tempdir()?;
+    let authority = Authority::open(system_clock()(), &folder.path().join("authority"), VALIDITY)?;
+    let authority = Arc::new(Mutex::new(authority));
+    let path = folder.path().join("c");
+    appoint(&authority, &path, Kind::Coordinator, "c")?;
+    let mut coordinator =
+        start_at(&path, ([127, 0, 0, 1], 0).into(), Vec::new(), Some(&authority))?;
+    let listen = coordinator.mesh.listens_at();
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut cells = Vec::new();
+    for nth in 0..CELLS {
+        let name = format!("cell-{nth}");
+        let path = folder.path().join(&name);
+        appoint(&authority, &path, Kind::Cell, &name)?;
+        let config = Config {
+            folder: path,
+            listen: ([127, 0, 0, 1], 0).into(),
+            advertise: None,
+            profile: Profile::lan(),
+            seeds: vec![listen.to_string()],
+            enrolment: None,
+        };
+        cells.push(runtime.block_on(Mesh::start(config, Arc::new(Router::new())))?);
+    }
+    let mut times = Vec::new();
+    for _ in 0..3 {
+        linked(&coordinator.mesh, CELLS, PATIENCE)?;
+        // Peers are on its disk by then, and the mesh is quiet.
+        std::thread::sleep(QUIET * 2);
+        coordinator.runtime.shutdown_background();
+        coordinator = start_at(&path, listen, Vec::new(), Some(&authority))?;
+        times.extend(linked(&coordinator.mesh, CELLS, PATIENCE)?);
+    }
+    let name = "mesh.coordinator_restart.cells_back";
+    figures.note(&format!("{name}.p50_ms"), percentile(&times, 50), "ms");
+    figures.note(&format!("{name}.p99_ms"), percentile(&times, 99), "ms");
+    Ok(())
+}
+
+/// Milliseconds until a member has a link to each of so many others.
+fn linked(mesh: &Mesh, others: usize, patience: Duration) -> anyhow::Result<Vec<f64>> {
+    let begun = Instant::now();
+    let mut times = BTreeMap::new();
+    while times.len() < others {
+        ensure!(begun.elapsed() < patience, "{} of {others} links", times.len());
+        for link in mesh.links() {
+            times.entry(link.member).or_insert_with(|| begun.elapsed().as_secs_f64() * 1e3);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(times.into_values().collect())
 }
 
 /// Bits each second of a leaf that has nothing to say, both ways: a paid link counts both. It has links

@@ -107,6 +107,11 @@ fn parts() -> Vec<Part> {
             "10,000 members, beginning within 60 s",
             Box::new(|| large(10_000, SECOND * 60, 10)),
         ),
+        part(
+            "tenth.10000",
+            "10,000 members, a tenth killed at once, five seeds",
+            Box::new(|| tenth(10_000, SECOND * 60)),
+        ),
         part("day", "half a day of 1,000 members at 5 % loss, seed 1", Box::new(|| half_day(1))),
         part("day", "half a day of 1,000 members at 5 % loss, seed 2", Box::new(|| half_day(2))),
         part("alarms", "false alarms among 1,000 members", Box::new(alarms)),
@@ -114,6 +119,11 @@ fn parts() -> Vec<Part> {
             "1000",
             "1,000 members, beginning within 10 s",
             Box::new(|| large(1_000, SECOND * 10, 20)),
+        ),
+        part(
+            "tenth.1000",
+            "1,000 members, a tenth killed at once, five seeds",
+            Box::new(|| tenth(1_000, SECOND * 10)),
         ),
         part("small", "10, 50 and 200 members, and a leaf", Box::new(small)),
     ]
@@ -210,6 +220,25 @@ fn detection(found: &mut Found, members: usize, times: &[f64]) -> f64 {
     let what = format!("{members}: a death is known, min / median / p90 / max");
     found.line(&what, &value);
     p90
+}
+
+/// A tenth dies at the same moment: how soon the coordinator knows, in five meshes.
+fn tenth(members: usize, spread: Duration) -> anyhow::Result<Found> {
+    let mut found = Found::default();
+    let step = progress(format!("a tenth of {members}"));
+    let mut worst = f64::MIN;
+    for seed in 1..=5 {
+        let (mut fleet, _) = measures::joined(seed, members, spread)?;
+        fleet.run_for(SECOND * 70);
+        let (half, last) = measures::tenth(&mut fleet, members)?;
+        let false_alarms = fleet.alarms.iter().filter(|alarm| alarm.is_false).count();
+        let value = format!("{half:.2} / {last:.2} s; false alarms {false_alarms}");
+        found.line(&format!("seed {seed}: half known / last known"), &value);
+        worst = worst.max(last);
+        step(u32::try_from(seed)? * 20);
+    }
+    found.figures.push((format!("mesh.detect_tenth.{members}.last_s"), worst, "s, worst of 5"));
+    Ok(found)
 }
 
 fn half_day(seed: u64) -> anyhow::Result<Found> {

@@ -84,8 +84,11 @@ impl<N: Authenticator> Member<N> {
         let Some(link) = self.links.get_mut(&from).filter(|_| theirs != Roots::default()) else {
             return;
         };
-        link.loads_differ = theirs.load != ours.load;
-        let loads_differ = link.loads_differ;
+        // Not every ping shows it.
+        if theirs.load != 0 {
+            link.loads_differ = theirs.load != ours.load;
+        }
+        let loads_differ = link.loads_differ && theirs.load != 0;
         if theirs.membership == ours.membership {
             link.mismatches = 0;
             self.comparisons = 0;

@@ -14,7 +14,9 @@ use std::time::Duration;
 use volvox_protocol::time::Timestamp;
 
 use super::gossip_log::Budget;
-use super::{Delivery, Member, MemberOutput, MemberState, is_coordinator, own_certificate};
+use super::{
+    Delivery, Member, MemberEvent, MemberOutput, MemberState, is_coordinator, own_certificate,
+};
 use crate::identity::{Authenticator, MemberId};
 use crate::message::{DATAGRAM_BYTES, Message};
 use crate::record::{Content, Item, Record, Topic, Version};
@@ -34,6 +36,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 impl<N: Authenticator> Member<N> {
     pub(super) fn send(&mut self, to: MemberId, message: Message, delivery: Delivery) {
         self.out.push(MemberOutput::Send { to, message, delivery });
+    }
+
+    pub(super) fn tell(&mut self, event: MemberEvent) {
+        self.out.push(MemberOutput::Event(event));
     }
 
     /// Says something of this member: signs it, keeps it, passes it on.
@@ -114,7 +120,7 @@ impl<N: Authenticator> Member<N> {
             self.own.alive.address = address;
             self.own.seen_at.clear();
             self.publish_alive(now);
-            self.out.push(MemberOutput::Moved(address));
+            self.tell(MemberEvent::Moved(address));
         }
     }
 

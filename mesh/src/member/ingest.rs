@@ -11,9 +11,12 @@ use std::time::Duration;
 
 use volvox_protocol::time::Timestamp;
 
+use super::probe::Probes;
 use super::revocation::revoked_by;
+use super::swim::Proven;
 use super::{
-    Delivery, Forgotten, MEMBERS, Member, MemberOutput, MemberState, is_coordinator, issued_ms,
+    Delivery, Forgotten, MEMBERS, Member, MemberEvent, MemberOutput, MemberState, is_coordinator,
+    issued_ms,
 };
 use crate::identity::{Authenticator, MemberId, MemberIdentity};
 use crate::message::Message;
@@ -106,7 +109,7 @@ impl<N: Authenticator> Member<N> {
             Topic::Revocations => self.take_revocations(now, from, record),
             Topic::Info | Topic::Load => {
                 self.members.put(record.clone(), None);
-                self.out.push(MemberOutput::Heard(record.clone()));
+                self.tell(MemberEvent::Published(record.clone()));
                 self.enqueue(now, Item::Record(record), Some(from));
             }
             Topic::Certificate => {}
@@ -164,7 +167,7 @@ impl<N: Authenticator> Member<N> {
         let last = self.members.version(member, Topic::Alive).unwrap_or_default();
         let last_address =
             self.members.get(member).and_then(|s| s.alive()).map(|alive| alive.address);
-        self.clear_suspicions(member);
+        self.clear_suspicions(now, member);
         self.missing_since.remove(&member);
         if let Some(forgotten) = self.forgotten.remove(&member) {
             if forgotten.alive.generation == record.version.generation {
@@ -176,11 +179,15 @@ impl<N: Authenticator> Member<N> {
             self.members.set_state(member, MemberState::Unproven);
         }
         self.members.put(record.clone(), None);
+        let proven = Proven { member, alive: record.version };
+        let Probes { neighbourhood, health, .. } = &mut self.probes;
+        neighbourhood.set_alive(now, health, proven, false);
+        self.probes.trust_again(member);
         if alive.left {
             self.members.set_state(member, MemberState::Missing);
             self.missing_since.insert(member, now);
             if before == MemberState::Present {
-                self.out.push(MemberOutput::Missing { identity, left: true });
+                self.tell(MemberEvent::Missing { identity, left: true });
             }
         } else {
             self.members.set_state(member, MemberState::Present);
@@ -190,11 +197,16 @@ impl<N: Authenticator> Member<N> {
             if generation != last.generation || is_elsewhere {
                 self.dial_soon(now, member);
             }
+            if generation != last.generation && from != member && self.is_linked(member) {
+                // The link may be one to its earlier process. A ping shows it: the new process
+                // answers that it does not know the connection.
+                self.probe(now, member);
+            }
             if is_coordinator(&identity) {
                 self.tell_leaves(&record);
             }
             if before != MemberState::Present || generation != last.generation || is_elsewhere {
-                self.out.push(MemberOutput::Present { identity, generation, address });
+                self.tell(MemberEvent::Present { identity, generation, address });
             }
         }
         self.place_on_rings(member, !alive.left && !alive.leaf);
@@ -205,13 +217,14 @@ impl<N: Authenticator> Member<N> {
     /// One whom we forgot is there again, in the life that we knew: we were apart, and its side may have
     /// forgotten us. Only a newer card of ours brings us back there.
     pub(super) fn speak_up(&mut self, now: Timestamp) {
-        if now.since(self.own.answered) >= SPEAK_UP {
+        if now.since(self.own.refuted) >= SPEAK_UP {
             let at = now + self.jittered(Duration::from_secs(1));
-            self.timers.answer = self.timers.answer.min(at);
+            self.timers.refute = self.timers.refute.min(at);
         }
     }
 
     pub(super) fn place_on_rings(&mut self, member: MemberId, is_there: bool) {
+        self.probes.is_stale = true;
         if is_there {
             self.rings.insert(member);
         } else {
@@ -224,16 +237,17 @@ impl<N: Authenticator> Member<N> {
         if self.members.state(member) == MemberState::Present
             && let Some(identity) = self.members.get(member).and_then(|s| s.identity().cloned())
         {
-            self.out.push(MemberOutput::Missing { identity, left: false });
+            self.tell(MemberEvent::Missing { identity, left: false });
         }
         self.members.remove(member);
         self.place_on_rings(member, false);
-        self.clear_suspicions(member);
+        self.suspects.remove(&member);
+        self.missing_because.remove(&member);
+        self.refuted.remove(&member);
         self.coordinator_ids.remove(&member);
         self.missing_since.remove(&member);
         self.links.remove(&member);
-        self.probes.remove(&member);
-        self.hearsay.remove(&member);
+        self.probes.forget(member);
     }
 
     /// Something that carries our name. If it is later than all that we said, our clock went back, or

@@ -213,6 +213,7 @@ impl<N: Authenticator> Member<N> {
         link.open = false;
         link.dialling = false;
         link.asked = 0;
+        self.probes.is_stale = true;
         link.failures = if has_lasted { 0 } else { link.failures.saturating_add(1) };
         let failures = link.failures;
         self.seed_backoff = if has_lasted { 0 } else { self.seed_backoff };
@@ -287,7 +288,7 @@ impl<N: Authenticator> Member<N> {
         }
         let mut unwanted = Vec::new();
         let members = &self.members;
-        let in_probe = &self.probes;
+        let in_probe = &self.probes.questions;
         self.links.retain(|peer, link| {
             if wanted.contains(peer) || in_probe.contains_key(peer) {
                 link.unwanted_since = None;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use volvox_protocol::time::Timestamp;
 
-use super::{Delivery, Member, MemberOutput, is_coordinator};
+use super::{Delivery, Member, MemberEvent, MemberOutput, is_coordinator};
 use crate::identity::{Authenticator, MemberId};
 use crate::message::Message;
 use crate::record::{Content, Item, REVOCATIONS, Record, Revocation, Topic};
@@ -87,7 +87,7 @@ impl<N: Authenticator> Member<N> {
         all.sort_by_key(|entry| !new.contains(&entry.member));
         if all.len() > REVOCATIONS {
             let left_out = all.len() - REVOCATIONS;
-            self.out.push(MemberOutput::TooManyRevoked { left_out, limit: REVOCATIONS });
+            self.tell(MemberEvent::TooManyRevoked { left_out, limit: REVOCATIONS });
             all.truncate(REVOCATIONS);
         }
         all.sort_unstable_by_key(|entry| entry.member);
@@ -113,17 +113,17 @@ impl<N: Authenticator> Member<N> {
             }
         }
         if left_out > 0 {
-            self.out.push(MemberOutput::TooManyRevoked { left_out, limit: REVOKED });
+            self.tell(MemberEvent::TooManyRevoked { left_out, limit: REVOKED });
         }
         if !new.is_empty() {
-            self.out.push(MemberOutput::Revoked(new));
+            self.tell(MemberEvent::Revoked(new));
         }
     }
 
     fn put_out(&mut self, member: MemberId) {
         if member == self.me.member {
             self.own.expelled = true;
-            self.out.push(MemberOutput::Expelled);
+            self.tell(MemberEvent::Expelled);
             return;
         }
         if self.is_linked(member) {

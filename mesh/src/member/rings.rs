@@ -1,9 +1,14 @@
-//! Who watches whom: every member stands on [`RINGS`] rings, in an order of its own on each, and
-//! watches the one after it on each ring.
+//! Who is whose neighbour. Every member has a place on [`RINGS`] rings, in an order of its own on
+//! each (a hash of its id). Its neighbours are the next and the previous member on each ring: four,
+//! or all in a smaller mesh. Neighbours probe each other and pass gossip on to each other.
 //!
-//! So each is watched by about as many as it watches, all reach each other along the rings in a few
-//! steps, and a change moves only the links around it: that keeps connections few and old, which is
-//! where the bytes of an idle mesh would be. Two members that know the same draw the same rings.
+//! So all members reach each other along the rings in a few steps, and a change moves only the links
+//! around it: connections are few and old, which is where the bytes of an idle mesh would be. Two
+//! members with the same knowledge compute the same rings.
+//!
+//! Members of the version before foca have another rule: four rings, and they watch only the next
+//! member on each. A pair of which one is older follows the older rule, so everybody is watched while
+//! a mesh is upgraded.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -11,8 +16,18 @@ use volvox_protocol::random::mix;
 
 use crate::identity::MemberId;
 
-/// Rings, and so the members that each one watches.
-pub const RINGS: usize = 4;
+/// Rings on which neighbours are found.
+pub const RINGS: usize = 2;
+
+/// Neighbours of a member, at most: two on each ring.
+pub const NEIGHBOURS: usize = 2 * RINGS;
+
+/// Rings of the version before foca, whose members watch only the next one on each.
+const OLDER_RINGS: usize = 4;
+
+/// Members that are kept for each ring and direction: one more than neighbours, which tells whether
+/// there are more members than that.
+const KEPT: usize = NEIGHBOURS + 1;
 
 /// Cells that a leaf has links to, beside the coordinators.
 pub const LEAF_PEERS: usize = 2;
@@ -40,52 +55,77 @@ pub(super) fn leaf_peers(
     nearest.into_iter().map(|(_, cell)| cell).collect()
 }
 
-/// The members after us on each ring, the nearest first.
+/// The nearest members on each ring.
 #[derive(Debug)]
 pub(super) struct Rings {
     me: MemberId,
-    after: [Vec<(u64, MemberId)>; RINGS],
+    /// After us, the nearest first.
+    after: [Vec<(u64, MemberId)>; OLDER_RINGS],
+    /// Before us, the nearest first.
+    before: [Vec<(u64, MemberId)>; RINGS],
 }
 
 impl Rings {
     pub(super) fn new(me: MemberId) -> Rings {
-        Rings { me, after: Default::default() }
+        Rings { me, after: Default::default(), before: Default::default() }
     }
 
-    /// A member now stands on the rings.
+    /// A member is on the rings now.
     pub(super) fn insert(&mut self, member: MemberId) {
         if member == self.me {
             return;
         }
+        let distance = |ring| position(ring, member).wrapping_sub(position(ring, self.me));
         for (ring, after) in self.after.iter_mut().enumerate() {
-            let distance = position(ring, member).wrapping_sub(position(ring, self.me));
-            let entry = (distance, member);
-            if after.len() == RINGS && after.last().is_some_and(|last| *last < entry) {
-                continue;
-            }
-            if let Err(at) = after.binary_search(&entry) {
-                after.insert(at, entry);
-                after.truncate(RINGS);
-            }
+            keep_nearest(after, (distance(ring), member));
+        }
+        for (ring, before) in self.before.iter_mut().enumerate() {
+            keep_nearest(before, (distance(ring).wrapping_neg(), member));
         }
     }
 
-    /// A member is gone from the rings. `others`: all that still stand there.
+    /// A member is not on the rings any more. `others`: all that still are.
     pub(super) fn remove(&mut self, member: MemberId, others: impl Iterator<Item = MemberId>) {
-        if self.after.iter().flatten().any(|(_, near)| *near == member) {
-            self.after.iter_mut().for_each(Vec::clear);
+        let mut near = self.after.iter().chain(&self.before).flatten();
+        if near.any(|(_, near)| *near == member) {
+            self.after.iter_mut().chain(&mut self.before).for_each(Vec::clear);
             others.filter(|other| *other != member).for_each(|other| self.insert(other));
         }
     }
 
-    /// Those we watch: the next on each ring whom no earlier ring gave us.
-    pub(super) fn watched(&self) -> Vec<MemberId> {
-        let mut picks = Vec::with_capacity(RINGS);
+    /// The neighbours: the next and the previous member on each ring. The relation is mutual. In a
+    /// mesh so small that all fit, everybody is.
+    pub(super) fn neighbours(&self) -> Vec<MemberId> {
+        let all = &self.after[0];
+        if all.len() <= NEIGHBOURS {
+            return all.iter().map(|(_, member)| *member).collect();
+        }
+        let mut picks = Vec::with_capacity(NEIGHBOURS);
+        for near in self.after.iter().take(RINGS).chain(&self.before) {
+            picks.extend(near.first().map(|(_, member)| *member).filter(|m| !picks.contains(m)));
+        }
+        picks
+    }
+
+    /// Those that a member of the older version watches: the next on each of its rings that no
+    /// earlier ring gave it.
+    pub(super) fn watched_by_older(&self) -> Vec<MemberId> {
+        let mut picks = Vec::with_capacity(OLDER_RINGS);
         for after in &self.after {
             let next = after.iter().map(|(_, member)| *member).find(|m| !picks.contains(m));
             picks.extend(next);
         }
         picks
+    }
+}
+
+fn keep_nearest(near: &mut Vec<(u64, MemberId)>, entry: (u64, MemberId)) {
+    if near.len() == KEPT && near.last().is_some_and(|last| *last < entry) {
+        return;
+    }
+    if let Err(at) = near.binary_search(&entry) {
+        near.insert(at, entry);
+        near.truncate(KEPT);
     }
 }
 
@@ -115,25 +155,61 @@ mod tests {
         rings
     }
 
+    /// From the first on, along the links that `watches` names: all are reached, in how many steps.
+    fn steps_to_all(all: &[MemberId], watches: &BTreeMap<MemberId, Vec<MemberId>>) -> usize {
+        let mut reached = BTreeSet::from([all[0]]);
+        let mut edge = vec![all[0]];
+        let mut steps = 0;
+        while !edge.is_empty() {
+            edge = edge.iter().flat_map(|m| watches[m].clone()).collect();
+            edge.retain(|member| reached.insert(*member));
+            steps += 1;
+        }
+        assert_eq!(reached.len(), all.len());
+        steps
+    }
+
     #[test]
     fn everybody_is_watched_and_everybody_is_reached() {
-        for count in [2, 3, 5, 6, 20, 500] {
+        for count in [2, 3, 5, 6, 20, 500, 5_000] {
             let all = members(count);
-            let watches: BTreeMap<_, _> =
-                all.iter().map(|me| (*me, rings_of(*me, &all).watched())).collect();
-            let watched: BTreeSet<_> = watches.values().flatten().copied().collect();
-            assert_eq!(watched.len(), count, "of {count} some are watched by nobody");
-            assert!(watches.values().all(|picks| picks.len() == RINGS.min(count - 1)));
-            let mut reached = BTreeSet::from([all[0]]);
-            let mut edge = vec![all[0]];
-            let mut steps = 0;
-            while !edge.is_empty() {
-                edge = edge.iter().flat_map(|m| watches[m].clone()).collect();
-                edge.retain(|member| reached.insert(*member));
-                steps += 1;
+            let neighbours: BTreeMap<_, _> =
+                all.iter().map(|me| (*me, rings_of(*me, &all).neighbours())).collect();
+            for (me, theirs) in &neighbours {
+                assert!(theirs.len() >= RINGS.min(count - 1) && theirs.len() <= NEIGHBOURS);
+                assert!(theirs.iter().all(|other| neighbours[other].contains(me)), "mutual");
             }
-            assert_eq!(reached.len(), count);
-            assert!(steps <= 9, "{steps} steps among {count}");
+            let full = neighbours.values().filter(|n| n.len() == NEIGHBOURS.min(count - 1));
+            let full = full.count();
+            assert!(count < 20 || full * 10 >= count * 6, "{full} of {count} have four");
+            let steps = steps_to_all(&all, &neighbours);
+            assert!(steps <= 11, "{steps} steps among {count}");
+        }
+    }
+
+    /// Whoever is upgraded first: each member is watched by some, and gossip reaches all.
+    #[test]
+    fn in_a_mesh_of_two_versions_everybody_is_watched_and_reached() {
+        for (count, older) in [(2, 1), (3, 1), (6, 3), (40, 1), (40, 20), (40, 39), (400, 200)] {
+            let all = members(count);
+            let is_older = |member: &MemberId| all[..older].contains(member);
+            let watches: BTreeMap<MemberId, Vec<MemberId>> = all
+                .iter()
+                .map(|me| {
+                    let rings = rings_of(*me, &all);
+                    let mut watched = rings.watched_by_older();
+                    if !is_older(me) {
+                        watched.retain(is_older);
+                        watched.extend(rings.neighbours().into_iter().filter(|m| !is_older(m)));
+                    }
+                    (*me, watched)
+                })
+                .collect();
+            for member in &all {
+                let by = watches.values().filter(|watched| watched.contains(member)).count();
+                assert!(by >= 2.min(count - 1), "{by} watch one of {count}, {older} older");
+            }
+            steps_to_all(&all, &watches);
         }
     }
 
@@ -150,17 +226,17 @@ mod tests {
     }
 
     #[test]
-    fn rings_do_not_depend_on_the_order_of_arrival_and_mend_themselves() {
+    fn rings_do_not_depend_on_the_order_of_arrival_and_close_again() {
         let mut all = members(60);
         let me = all[0];
         let rings = rings_of(me, &all);
         all.reverse();
-        assert_eq!(rings_of(me, &all).watched(), rings.watched());
-        for gone in rings.watched() {
+        assert_eq!(rings_of(me, &all).neighbours(), rings.neighbours());
+        for gone in rings.neighbours() {
             let mut mended = rings_of(me, &all);
             mended.remove(gone, all.iter().copied().filter(|other| *other != me));
             let rest: Vec<_> = all.iter().copied().filter(|other| *other != gone).collect();
-            assert_eq!(mended.watched(), rings_of(me, &rest).watched());
+            assert_eq!(mended.neighbours(), rings_of(me, &rest).neighbours());
         }
     }
 }

@@ -1,11 +1,13 @@
-//! When an accused member is missing. Every member judges for itself.
+//! When a suspected member is missing. Each member decides for itself.
 //!
-//! An accusation opens a trial. The accused can end it by a newer card, which only it can sign. Until
-//! then the trial runs: short when several say the same, long on the word of few. On the word of one
-//! cell alone nobody but that cell itself finds against the accused; a few, chosen by lot, then ask
-//! the accused themselves, and accuse it too if it is silent. So one member that lies, or that is cut
-//! off, puts nobody out. A coordinator asks the accused itself at once, and as long as it is answered
-//! it finds for the accused, whoever says what.
+//! A suspicion is signed by the member that could not reach another. The suspected member ends it
+//! with a newer alive record, which only it can sign. Until then a timeout runs: short if several
+//! members suspect the same, long on the word of few. One cell alone convinces only itself; a few
+//! members, chosen by hash, then probe the suspected member, and suspect it too if it is silent. So
+//! one member that lies, or that is cut off, makes nobody missing. A coordinator probes the suspected
+//! member itself at once, and does not declare it missing while it answers.
+//!
+//! If this member's own probe failed, the timeout is foca's timer, and foca declares the member down.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -16,73 +18,86 @@ use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::random::mix;
 use volvox_protocol::time::Timestamp;
 
-use super::{Delivery, Member, MemberOutput, MemberState, is_coordinator};
+use super::probe::Probes;
+use super::swim::{Detector, Finding, Proven};
+use super::{Delivery, Member, MemberEvent, MemberOutput, MemberState, is_coordinator};
 use crate::identity::{Authenticator, Kind, MemberId, MemberIdentity};
 use crate::message::Message;
 use crate::profile::Profile;
-use crate::record::{Item, Suspicion, Topic};
+use crate::record::{Item, Suspicion, Topic, Version};
 
-/// Accusations by one cell that are open at one time. A cell that cannot reach more than this many
-/// others should look at itself.
+/// Open suspicions by one cell. A cell that cannot reach more members than this is itself cut off.
 const OPEN_SUSPICIONS: usize = 64;
 
-/// Accusers that are kept for one trial.
+/// Signed suspicions that are kept of one member.
 const KEPT_SUSPICIONS: usize = 8;
 
-/// How many are asked to look for themselves, on average, when one cell alone accuses.
+/// Number of members, on average, that probe a member which one cell alone suspects.
 const VERIFIERS: u64 = 8;
 
-/// The longest time that one cell's repeated accusations wait for an answer: shorter than the trial in
-/// which that cell itself, if it is honest and merely cut off from us, finds us missing.
+/// The longest wait of one cell's repeated suspicions for a refutation: shorter than the time after
+/// which that cell, if it is honest and only cut off from us, declares us missing.
 const LONGEST_GAP: Duration = Duration::from_secs(5);
 
-/// Cells wait this many times as long as coordinators.
+/// A member that refuted a suspicion this recently must miss two probes of a coordinator in a row.
+const LATELY: Duration = Duration::from_secs(60);
+
+/// Cells wait this many times as long as coordinators: they have nothing to decide.
 const PATIENCE: u32 = 3;
 
-/// One member, accused.
-#[derive(Debug)]
+/// A suspected member.
 pub(super) struct SuspicionState {
     pub(super) suspicions: Vec<Arc<Suspicion>>,
     evidence: Evidence,
     since: Timestamp,
     due: Timestamp,
-    /// It answered us since the accusation.
-    vouched: bool,
-    /// The lot was drawn.
-    drawn: bool,
-    /// How far our own lateness may still put it off.
+    /// It answered our probe since it is suspected.
+    answered: bool,
+    /// The members that verify were chosen.
+    is_drawn: bool,
+    /// How far our own lateness may still postpone the end.
     spare: Duration,
+    /// The detector whose probe failed, unless that is the neighbourhood's.
+    detector: Option<Box<Detector>>,
 }
 
-/// What speaks against somebody.
+/// What speaks against a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Evidence {
-    /// How many accuse.
+    /// Number of members that suspect it.
     pub members: usize,
-    /// Whether we are among them.
+    /// This member is among them: its own probe failed.
     pub ours: bool,
-    /// Whether a coordinator is among them.
+    /// A coordinator is among them.
     pub coordinator: bool,
+    /// There is no other member that could confirm or contradict it.
+    pub no_witness: bool,
 }
 
-/// How long the accused has to answer, or `None`: what speaks against it is not enough.
-pub fn time_to_answer(profile: &Profile, judge: Kind, evidence: Evidence) -> Option<Duration> {
+/// Time that a suspected member has to refute. `None`: the evidence is not enough.
+pub fn suspicion_timeout(profile: &Profile, judge: Kind, evidence: Evidence) -> Option<Duration> {
     let (shortest, longest) = (profile.suspicion_shortest, profile.suspicion_longest);
-    let span = match evidence {
-        // Nobody but one cell, and not we.
-        Evidence { members: 0 | 1, ours: false, coordinator: false } => return None,
-        Evidence { members: 0 | 1, .. } => longest,
-        Evidence { coordinator: true, .. } => shortest,
-        Evidence { members: 2, .. } => shortest * 2,
-        Evidence { .. } => shortest,
-    };
-    match judge {
-        Kind::Coordinator => Some(span),
-        Kind::Cell => Some(span * PATIENCE),
+    match (judge, evidence) {
+        // A coordinator probes for itself, and waits for what comes of it.
+        (Kind::Coordinator, Evidence { ours: false, .. }) => None,
+        (Kind::Coordinator, Evidence { members: 0 | 1, .. }) => Some(longest),
+        (Kind::Coordinator, Evidence { .. }) => Some(shortest),
+        // One cell alone, and not this member.
+        (Kind::Cell, Evidence { members: 0 | 1, ours: false, coordinator: false, .. }) => None,
+        // No other member will ever speak: there is nothing to be patient for.
+        (Kind::Cell, Evidence { members: 0 | 1, ours: true, no_witness: true, .. }) => {
+            Some(longest)
+        }
+        (Kind::Cell, Evidence { members: 0 | 1, .. }) => Some(longest * PATIENCE),
+        (Kind::Cell, Evidence { coordinator: true, .. }) => Some(shortest * PATIENCE),
+        (Kind::Cell, Evidence { members: 2, .. }) => Some(shortest * 2 * PATIENCE),
+        (Kind::Cell, Evidence { .. }) => Some(shortest * PATIENCE),
     }
 }
 
 impl<N: Authenticator> Member<N> {
+    /// Takes in a suspicion, if it is proven and as new as what is known. This is the filter in
+    /// front of foca.
     pub(super) fn ingest_suspicion(
         &mut self,
         now: Timestamp,
@@ -94,28 +109,28 @@ impl<N: Authenticator> Member<N> {
             return;
         }
         let Some(known) = self.members.version(subject, Topic::Alive) else {
-            // Nobody, or somebody forgotten. Of somebody real, the card comes first.
+            // Unknown, or forgotten. Of a real member the alive record comes first.
             self.refused.strangers += 1;
             return;
         };
-        if alive > known {
+        if alive > known && !mutated(Bug::NewerIsBelieved) {
             self.want(now, from, subject);
             return;
         }
-        if alive < known {
+        if alive < known && !mutated(Bug::AnyAliveRecord) {
             self.refused.stale += 1;
             return;
         }
-        if self.has_charge(&suspicion) {
+        if self.has_suspicion(&suspicion) {
             return;
         }
-        let identity = self.members.get(by).and_then(|s| s.identity().cloned());
+        let identity = self.members.get(by).and_then(|entry| entry.identity().cloned());
         let Some(identity) = identity else {
             self.want(now, from, by);
             return;
         };
-        // To an accusation against ourselves we answer even if we take the accuser for missing: after
-        // a partition each side takes the other for that.
+        // A suspicion of ourselves is refuted even if its author is missing here: after a partition
+        // each side takes the other for missing.
         if self.revoked.contains_key(&by) {
             self.refused.strangers += 1;
             return;
@@ -124,75 +139,101 @@ impl<N: Authenticator> Member<N> {
             self.refused.suspicions += 1;
             return;
         }
-        if !suspicion.is_signed_by(&self.authenticator, &identity) {
+        let is_signed = suspicion.is_signed_by(&self.authenticator, &identity);
+        if !is_signed && !mutated(Bug::UnsignedSuspicions) {
             self.refused.forged += 1;
             return;
         }
         let is_gone = self.members.state(by) == MemberState::Missing;
         if subject == self.me.member {
-            self.defend(now, from, &identity);
+            self.refute(now, from, &identity, alive);
         } else if is_gone {
             // Its word does not count any more. But it may be why all others take the subject for
-            // missing, and then nobody will accuse it again: we have to look for ourselves.
+            // missing, and then nobody will suspect it again: this member has to probe it.
             self.refused.strangers += 1;
             self.probe(now, subject);
         } else {
-            self.charge(now, suspicion, Some(from));
+            let Probes { neighbourhood, health, .. } = &mut self.probes;
+            neighbourhood.on_suspicion(now, health, Proven { member: subject, alive });
+            self.add_evidence(now, suspicion, Some(from));
         }
     }
 
-    /// We are accused, and we are here. Cells are answered together, so that one who accuses every
-    /// new card cannot flood the mesh with them; a trial on their word lasts at least as long. And
-    /// what one says again and again is still the opinion of one: it makes us no worse.
-    fn defend(&mut self, now: Timestamp, from: MemberId, by: &MemberIdentity) {
+    /// We are suspected, and alive. Cells are answered together, so that one that suspects every new
+    /// alive record cannot flood the mesh with them; a timeout on their word lasts at least as long.
+    /// What one member repeats is still the opinion of one: it does not lower our health.
+    fn refute(&mut self, now: Timestamp, from: MemberId, by: &MemberIdentity, alive: Version) {
         if mutated(Bug::NeverRefutes) {
             return;
         }
-        let is_news = self.own.by.replace(by.member) != Some(by.member);
-        if is_news || is_coordinator(by) {
-            self.worse();
-        }
-        // One cell alone convinces nobody, so its repeated word can wait longer and longer.
-        self.own.answer_gap = if is_news {
-            self.profile.suspicion_shortest
-        } else {
-            (self.own.answer_gap * 2).min(LONGEST_GAP)
-        };
-        let at = self.own.answered + self.own.answer_gap;
-        if at > now && !is_coordinator(by) {
-            self.timers.answer = self.timers.answer.min(at);
+        let last = self.own.suspected_by.replace((by.member, alive));
+        if last == Some((by.member, alive)) {
+            // Another copy of what is refuted soon.
             return;
         }
-        self.refute(now);
+        let is_news = last.is_none_or(|(member, _)| member != by.member);
+        if is_news || is_coordinator(by) {
+            self.probes.health.worsen(1);
+        }
+        // One cell alone convinces nobody, so its repeated word can wait longer and longer.
+        self.own.refute_gap = if is_news {
+            self.profile.suspicion_shortest
+        } else {
+            (self.own.refute_gap * 2).min(LONGEST_GAP)
+        };
+        let at = self.own.refuted + self.own.refute_gap;
+        if at > now && !is_coordinator(by) && !mutated(Bug::RefutesAtOnce) {
+            if !mutated(Bug::DropsInsteadOfPostponing) {
+                self.timers.refute = self.timers.refute.min(at);
+            }
+            return;
+        }
+        self.raise_incarnation(now);
         if let Some(alive) = self.members.record(self.me.member, Topic::Alive).cloned() {
             let message = Message::Gossip { items: vec![Item::Record(alive)] };
             self.send(from, message, Delivery::Stream);
         }
     }
 
-    pub(super) fn refute(&mut self, now: Timestamp) {
-        self.timers.answer = Timestamp::NEVER;
-        self.own.answered = now;
+    /// Tells foca that we are suspected. It raises our incarnation, and a newer alive record follows.
+    pub(super) fn raise_incarnation(&mut self, now: Timestamp) {
+        self.timers.refute = Timestamp::NEVER;
+        let Probes { neighbourhood, health, .. } = &mut self.probes;
+        neighbourhood.on_own_suspicion(now, health);
+        self.follow_neighbourhood(now, None);
+    }
+
+    /// foca has raised our incarnation.
+    pub(super) fn publish_refutation(&mut self, now: Timestamp) {
+        self.own.refuted = now;
         self.publish_alive(now);
     }
 
-    /// We cannot reach somebody.
-    pub(super) fn suspect(&mut self, now: Timestamp, subject: MemberId) {
+    /// Our probe of a member failed. `detector`: it found that, unless it was the neighbourhood's.
+    pub(super) fn suspect(
+        &mut self,
+        now: Timestamp,
+        subject: MemberId,
+        detector: Option<Box<Detector>>,
+    ) {
         let is_new = self.suspects.get(&subject).is_none_or(|suspect| !suspect.evidence.ours);
         let is_new = is_new && !mutated(Bug::NeverSuspects);
         if self.members.state(subject) != MemberState::Present || !is_new {
             return;
         }
         let alive = self.members.version(subject, Topic::Alive).unwrap_or_default();
-        let suspicion = Suspicion::signed(&self.authenticator, self.me.member, subject, alive);
-        self.charge(now, Arc::new(suspicion), None);
+        let signed = Suspicion::signed(&self.authenticator, self.me.member, subject, alive);
+        self.add_evidence(now, Arc::new(signed), None);
+        if let Some(suspect) = self.suspects.get_mut(&subject) {
+            suspect.detector = detector;
+        }
     }
 
-    /// A checked accusation counts from now on.
-    fn charge(&mut self, now: Timestamp, suspicion: Arc<Suspicion>, from: Option<MemberId>) {
+    /// A verified suspicion counts from now on.
+    fn add_evidence(&mut self, now: Timestamp, suspicion: Arc<Suspicion>, from: Option<MemberId>) {
         let subject = suspicion.subject;
         if self.members.state(subject) != MemberState::Present {
-            // Found missing already: kept as a reason for those who come later.
+            // Missing already: kept as a reason for those who come later.
             let kept = self.missing_because.entry(subject).or_default();
             if kept.len() < KEPT_SUSPICIONS {
                 kept.push(suspicion.clone());
@@ -202,33 +243,40 @@ impl<N: Authenticator> Member<N> {
         }
         let by_coordinator = self.is_coordinator_id(suspicion.by);
         let is_full =
-            self.suspects.get(&subject).is_some_and(|t| t.suspicions.len() >= KEPT_SUSPICIONS);
+            self.suspects.get(&subject).is_some_and(|s| s.suspicions.len() >= KEPT_SUSPICIONS);
         if is_full && from.is_some() && !by_coordinator {
-            // One that is not kept would be counted, and passed on, whenever it is heard again.
+            // One that is not kept would be counted, and passed on, whenever it comes again.
             return;
         }
         let spare = self.profile.suspicion_longest;
+        // Beside us and the subject.
+        let no_witness = self.members.present() <= 2;
         let suspect = self.suspects.entry(subject).or_insert_with(|| SuspicionState {
             suspicions: Vec::new(),
-            evidence: Evidence { members: 0, ours: false, coordinator: false },
+            evidence: Evidence { members: 0, ours: false, coordinator: false, no_witness },
             since: now,
             due: Timestamp::NEVER,
-            vouched: false,
-            drawn: false,
+            answered: false,
+            is_drawn: false,
             spare,
+            detector: None,
         });
         suspect.evidence.members += 1;
         suspect.evidence.ours |= from.is_none();
         suspect.evidence.coordinator |= by_coordinator;
+        suspect.evidence.no_witness = no_witness;
         suspect.suspicions.push(suspicion.clone());
-        let span = time_to_answer(&self.profile, self.me.kind, suspect.evidence);
-        let lot = self.profile.suspicion_longest;
+        if suspect.evidence.members == 2 && !is_coordinator(&self.me) {
+            // The refutation of what one cell alone says may wait, so the time begins now.
+            suspect.since = now;
+        }
+        let span = suspicion_timeout(&self.profile, self.me.kind, suspect.evidence);
         suspect.due = match span {
             Some(span) => suspect.since + span,
-            None if !suspect.drawn => suspect.since + lot,
+            None if !suspect.is_drawn => suspect.since + self.profile.suspicion_longest,
             None => Timestamp::NEVER,
         };
-        self.timers.suspects = self.timers.suspects.min(suspect.due);
+        self.timers.suspicions = self.timers.suspicions.min(suspect.due);
         self.enqueue(now, Item::Suspicion(suspicion), from);
         let is_ours = is_coordinator(&self.me)
             || self.is_leaf(subject) && self.is_linked(subject)
@@ -238,81 +286,116 @@ impl<N: Authenticator> Member<N> {
         }
     }
 
-    pub(super) fn step_suspects(&mut self, now: Timestamp) {
+    pub(super) fn step_suspicions(&mut self, now: Timestamp) {
         let due = self.suspects.iter().filter(|(_, suspect)| suspect.due <= now);
         for subject in due.map(|(subject, _)| *subject).collect::<Vec<_>>() {
-            self.judge(now, subject);
+            self.end_suspicion(now, subject);
         }
-        self.timers.suspects =
-            self.suspects.values().map(|suspect| suspect.due).min().unwrap_or(Timestamp::NEVER);
+        self.schedule_suspicions();
     }
 
-    fn judge(&mut self, now: Timestamp, subject: MemberId) {
-        let is_drawn = self.is_drawn(subject);
+    fn schedule_suspicions(&mut self) {
+        let due = self.suspects.values().map(|suspect| suspect.due).min();
+        self.timers.suspicions = due.unwrap_or(Timestamp::NEVER);
+    }
+
+    /// The suspicion timeout has passed.
+    fn end_suspicion(&mut self, now: Timestamp, subject: MemberId) {
+        let is_verifier = self.is_verifier(subject);
         let longest = self.profile.suspicion_longest;
         let Some(suspect) = self.suspects.get_mut(&subject) else { return };
-        let is_enough = time_to_answer(&self.profile, self.me.kind, suspect.evidence).is_some();
-        if !is_enough {
-            suspect.drawn = true;
-            suspect.due = Timestamp::NEVER;
-            if is_drawn {
-                self.probe(now, subject);
-            }
-        } else if suspect.vouched {
-            // It answers us, whoever says what. We ask again, and it hears who accuses it.
-            suspect.vouched = false;
+        let is_enough = suspicion_timeout(&self.profile, self.me.kind, suspect.evidence).is_some();
+        if !is_enough && is_coordinator(&self.me) {
             suspect.due = now + longest;
             self.probe(now, subject);
+            return;
+        }
+        if !is_enough {
+            suspect.is_drawn = true;
+            suspect.due = Timestamp::NEVER;
+            if is_verifier {
+                self.probe(now, subject);
+            }
+            return;
+        }
+        suspect.due = now + longest;
+        if suspect.answered {
+            // It answers us, whatever others say. It is probed again, and learns who suspects it.
+            suspect.answered = false;
+            self.probe(now, subject);
+            return;
+        }
+        let Probes { neighbourhood, health, .. } = &mut self.probes;
+        if neighbourhood.end_suspicion(now, health, subject) {
+            self.follow_neighbourhood(now, None);
+        } else if let Some(detector) = &mut suspect.detector {
+            detector.end_suspicion(now, health, subject);
+            if detector.findings().contains(&Finding::Down(subject)) {
+                self.declare_missing(now, subject);
+            }
         } else {
-            self.convict(now, subject);
+            self.declare_missing(now, subject);
         }
     }
 
-    fn convict(&mut self, now: Timestamp, subject: MemberId) {
+    pub(super) fn declare_missing(&mut self, now: Timestamp, subject: MemberId) {
         let Some(suspect) = self.suspects.remove(&subject) else { return };
         self.missing_because.insert(subject, suspect.suspicions);
-        self.probes.remove(&subject);
+        self.probes.forget(subject);
         self.members.set_state(subject, MemberState::Missing);
         self.place_on_rings(subject, false);
         self.missing_since.insert(subject, now);
         self.timers.links = now;
-        if self.links.get(&subject).is_some_and(|link| link.open) {
-            // Nobody is at its other end. As long as it stands, nobody dials: and who starts again
-            // at the same address cannot tell us that the old connection is void.
+        if self.is_linked(subject) {
+            // Nothing is at its other end. As long as it is open, nobody dials; and a member that
+            // starts again at the same address cannot say that the old connection is void.
             self.out.push(MemberOutput::Close { peer: subject });
         }
         if let Some(identity) = self.members.get(subject).and_then(|s| s.identity().cloned()) {
-            self.out.push(MemberOutput::Missing { identity, left: false });
+            self.tell(MemberEvent::Missing { identity, left: false });
         }
     }
 
-    /// A member answered us: nobody talks us into its absence for now.
-    pub(super) fn vouch(&mut self, member: MemberId) {
+    /// A member answered our probe: it is not declared missing for now.
+    pub(super) fn confirm_alive(&mut self, member: MemberId) {
         if let Some(suspect) = self.suspects.get_mut(&member) {
-            suspect.vouched = true;
+            suspect.answered = true;
         }
     }
 
-    /// A newer card voids what was said of an older one.
-    pub(super) fn clear_suspicions(&mut self, member: MemberId) {
+    /// Whether a suspected member answered our probe.
+    pub(super) fn has_answered(&self, member: MemberId) -> bool {
+        self.suspects.get(&member).is_some_and(|suspect| suspect.answered)
+    }
+
+    /// Whether a member refuted a suspicion within [`LATELY`].
+    pub(super) fn refuted_lately(&self, now: Timestamp, member: MemberId) -> bool {
+        self.refuted.get(&member).is_some_and(|at| now.since(*at) < LATELY)
+    }
+
+    /// A newer alive record refutes the suspicions of an older one.
+    pub(super) fn clear_suspicions(&mut self, now: Timestamp, member: MemberId) {
+        if is_coordinator(&self.me) && self.suspects.contains_key(&member) {
+            self.refuted.retain(|_, at| now.since(*at) < LATELY);
+            self.refuted.insert(member, now);
+        }
         self.suspects.remove(&member);
         self.missing_because.remove(&member);
     }
 
-    pub(super) fn postpone_suspects(&mut self, late: Duration) {
+    pub(super) fn postpone_suspicions(&mut self, late: Duration) {
         for suspect in self.suspects.values_mut() {
             let put_off = late.min(suspect.spare);
             suspect.spare -= put_off;
             suspect.due = suspect.due + put_off;
         }
-        self.timers.suspects =
-            self.suspects.values().map(|suspect| suspect.due).min().unwrap_or(Timestamp::NEVER);
+        self.schedule_suspicions();
     }
 
-    fn has_charge(&self, suspicion: &Suspicion) -> bool {
+    fn has_suspicion(&self, suspicion: &Suspicion) -> bool {
         let suspect = self.suspects.get(&suspicion.subject).map(|suspect| &suspect.suspicions);
-        let evidence = suspect.or(self.missing_because.get(&suspicion.subject));
-        evidence.into_iter().flatten().any(|charge| charge.by == suspicion.by)
+        let known = suspect.or(self.missing_because.get(&suspicion.subject));
+        known.into_iter().flatten().any(|known| known.by == suspicion.by)
     }
 
     fn open_suspicions(&self, by: MemberId) -> usize {
@@ -320,7 +403,7 @@ impl<N: Authenticator> Member<N> {
             return 0;
         }
         let open = self.suspects.values();
-        open.filter(|suspect| suspect.suspicions.iter().any(|a| a.by == by)).count()
+        open.filter(|suspect| suspect.suspicions.iter().any(|s| s.by == by)).count()
     }
 
     fn is_coordinator_id(&self, member: MemberId) -> bool {
@@ -328,8 +411,8 @@ impl<N: Authenticator> Member<N> {
             || member == self.me.member && is_coordinator(&self.me)
     }
 
-    /// Whether the lot falls on us to look for ourselves. All draw from the same urn.
-    fn is_drawn(&self, subject: MemberId) -> bool {
+    /// Whether this member verifies a lone suspicion. All members compute the same choice.
+    fn is_verifier(&self, subject: MemberId) -> bool {
         let alive = self.members.version(subject, Topic::Alive).unwrap_or_default();
         let lot = mix(mix(self.me.member.halves().0) ^ subject.halves().0 ^ u64::from(alive.count));
         lot % (self.members.present() as u64).max(1) < VERIFIERS
@@ -342,44 +425,52 @@ mod tests {
 
     /// In units of the shortest time; the longest is 5 of them here.
     #[test]
-    fn the_time_to_answer_is_as_this_table_says() {
+    fn the_suspicion_timeout_is_as_this_table_says() {
         let shortest = Duration::from_secs(1);
         let longest = shortest * 5;
         let profile =
             Profile { suspicion_shortest: shortest, suspicion_longest: longest, ..Profile::lan() };
-        // Accusers, ours, a coordinator's; then the time at a coordinator. None: not enough.
+        // Members, ours, a coordinator's; then the time at a coordinator, and at a cell, where the
+        // unit is three times as long. None: not enough.
         let table = [
-            (0, false, false, None),
-            (0, false, true, Some(5)),
-            (0, true, false, Some(5)),
-            (0, true, true, Some(5)),
-            (1, false, false, None),
-            (1, false, true, Some(5)),
-            (1, true, false, Some(5)),
-            (1, true, true, Some(5)),
-            (2, false, false, Some(2)),
-            (2, false, true, Some(1)),
-            (2, true, false, Some(2)),
-            (2, true, true, Some(1)),
-            (3, false, false, Some(1)),
-            (3, false, true, Some(1)),
-            (3, true, false, Some(1)),
-            (3, true, true, Some(1)),
-            (99, false, false, Some(1)),
-            (99, false, true, Some(1)),
-            (99, true, false, Some(1)),
-            (99, true, true, Some(1)),
+            (0, false, false, None, None),
+            (0, false, true, None, Some(5)),
+            (0, true, false, Some(5), Some(5)),
+            (0, true, true, Some(5), Some(5)),
+            (1, false, false, None, None),
+            (1, false, true, None, Some(5)),
+            (1, true, false, Some(5), Some(5)),
+            (1, true, true, Some(5), Some(5)),
+            (2, false, false, None, Some(2)),
+            (2, false, true, None, Some(1)),
+            (2, true, false, Some(1), Some(2)),
+            (2, true, true, Some(1), Some(1)),
+            (3, false, false, None, Some(1)),
+            (3, false, true, None, Some(1)),
+            (3, true, false, Some(1), Some(1)),
+            (3, true, true, Some(1), Some(1)),
+            (99, false, false, None, Some(1)),
+            (99, false, true, None, Some(1)),
+            (99, true, false, Some(1), Some(1)),
+            (99, true, true, Some(1), Some(1)),
         ];
-        for (members, ours, coordinator, seconds) in table {
-            let evidence = Evidence { members, ours, coordinator };
-            let at = |judge| time_to_answer(&profile, judge, evidence);
-            let span = seconds.map(|seconds| shortest * seconds);
-            assert_eq!(at(Kind::Coordinator), span, "{evidence:?}");
-            assert_eq!(at(Kind::Cell), span.map(|span| span * PATIENCE), "{evidence:?}");
+        for (members, ours, coordinator, at_coordinator, at_cell) in table {
+            let evidence = Evidence { members, ours, coordinator, no_witness: false };
+            let at = |judge| suspicion_timeout(&profile, judge, evidence);
+            let units = |unit: Duration, count: Option<u32>| count.map(|count| unit * count);
+            assert_eq!(at(Kind::Coordinator), units(shortest, at_coordinator), "{evidence:?}");
+            assert_eq!(at(Kind::Cell), units(shortest * PATIENCE, at_cell), "{evidence:?}");
         }
+        // If there are only two members, a cell waits no longer than a coordinator.
+        let alone = Evidence { members: 1, ours: true, coordinator: false, no_witness: true };
+        for judge in [Kind::Cell, Kind::Coordinator] {
+            assert_eq!(suspicion_timeout(&profile, judge, alone), Some(longest));
+        }
+        let another = Evidence { ours: false, ..alone };
+        assert_eq!(suspicion_timeout(&profile, Kind::Cell, another), None);
     }
 
-    /// Whoever joins in, and whoever judges: more voices never give the accused more time.
+    /// Whoever joins in, and whoever judges: more suspicions never give the suspected member more time.
     #[test]
     fn every_further_suspicion_shortens_the_time_or_leaves_it() {
         let order = |span: Option<Duration>| span.unwrap_or(Duration::MAX);
@@ -388,15 +479,15 @@ mod tests {
             for judge in [Kind::Cell, Kind::Coordinator] {
                 for (members, bits) in (0..6).flat_map(|n| (0..4).map(move |bits| (n, bits))) {
                     let (ours, coordinator) = (bits & 1 != 0, bits & 2 != 0);
-                    let now = Evidence { members, ours, coordinator };
+                    let now = Evidence { members, ours, coordinator, no_witness: false };
                     let more = [
                         Evidence { members: members + 1, ..now },
                         Evidence { members: members + 1, ours: true, ..now },
                         Evidence { members: members + 1, coordinator: true, ..now },
                     ];
-                    let before = order(time_to_answer(&profile, judge, now));
+                    let before = order(suspicion_timeout(&profile, judge, now));
                     for more in more {
-                        let after = order(time_to_answer(&profile, judge, more));
+                        let after = order(suspicion_timeout(&profile, judge, more));
                         assert!(after <= before, "{now:?} then {more:?}");
                     }
                 }

@@ -2,6 +2,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod bounds;
+mod filter;
 mod fleets;
 mod health;
 mod hostile;

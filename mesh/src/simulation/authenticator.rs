@@ -1,4 +1,4 @@
-//! Signatures that cost nothing: whoever has the ledger can check them, and forge them too.
+//! Signatures that cost nothing: whoever has the ca can check them, and forge them too.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -24,7 +24,7 @@ pub struct SimulatedCa {
 
 impl SimulatedCa {
     pub(super) fn new(random: &mut SplitMix, kinds: &[Kind]) -> SimulatedCa {
-        let mut ledger = SimulatedCa { identities: Vec::new(), places: BTreeMap::new() };
+        let mut ca = SimulatedCa { identities: Vec::new(), places: BTreeMap::new() };
         for (place, kind) in kinds.iter().enumerate() {
             let id = u128::from(random.next()) << 64 | u128::from(random.next());
             let member = MemberId(id.to_le_bytes());
@@ -33,11 +33,11 @@ impl SimulatedCa {
             let public_key = [0; 32];
             let not_after = not_before + life;
             let kind = *kind;
-            ledger.places.insert(member, place);
+            ca.places.insert(member, place);
             let identity = MemberIdentity { member, kind, name, public_key, not_before, not_after };
-            ledger.identities.push(Arc::new(identity));
+            ca.identities.push(Arc::new(identity));
         }
-        ledger
+        ca
     }
 
     /// Who stands at a place.
@@ -56,14 +56,14 @@ impl SimulatedCa {
 /// One member's stamp.
 #[derive(Debug, Clone)]
 pub struct SimulatedAuthenticator {
-    ledger: Arc<SimulatedCa>,
+    ca: Arc<SimulatedCa>,
     me: MemberId,
 }
 
 impl SimulatedAuthenticator {
     /// The stamp of `me`.
-    pub fn new(ledger: Arc<SimulatedCa>, me: MemberId) -> SimulatedAuthenticator {
-        SimulatedAuthenticator { ledger, me }
+    pub fn new(ca: Arc<SimulatedCa>, me: MemberId) -> SimulatedAuthenticator {
+        SimulatedAuthenticator { ca, me }
     }
 }
 
@@ -78,8 +78,8 @@ impl Authenticator for SimulatedAuthenticator {
         certificate: &[u8],
     ) -> Result<Arc<MemberIdentity>, CertificateError> {
         let id = certificate.first_chunk::<16>().filter(|_| certificate.len() == CERTIFICATE);
-        let place = id.and_then(|id| self.ledger.places.get(&MemberId(*id)));
-        let identity = place.map(|place| self.ledger.identities[*place].clone());
+        let place = id.and_then(|id| self.ca.places.get(&MemberId(*id)));
+        let identity = place.map(|place| self.ca.identities[*place].clone());
         identity.ok_or(CertificateError::Foreign)
     }
 

@@ -10,7 +10,7 @@ use volvox_protocol::time::Timestamp;
 
 use super::{ACKNOWLEDGEMENT, LOST, PACKET, Simulation};
 use crate::identity::{Kind, MemberId};
-use crate::member::MemberOutput;
+use crate::member::MemberEvent;
 use crate::message::DATAGRAM_BYTES;
 
 impl Simulation {
@@ -63,20 +63,17 @@ impl Simulation {
         self.by_id.get(&member).copied()
     }
 
-    pub(super) fn concerns_owner(&self, place: usize, effect: &MemberOutput) -> bool {
-        let own = self.ledger.identity(place).kind;
-        match effect {
-            MemberOutput::Present { identity, .. } | MemberOutput::Missing { identity, .. } => {
+    pub(super) fn concerns_owner(&self, place: usize, event: &MemberEvent) -> bool {
+        let own = self.ca.identity(place).kind;
+        match event {
+            MemberEvent::Present { identity, .. } | MemberEvent::Missing { identity, .. } => {
                 identity.kind != own
             }
-            MemberOutput::Heard(_) => own == Kind::Coordinator,
-            MemberOutput::Send { .. }
-            | MemberOutput::Dial { .. }
-            | MemberOutput::Close { .. }
-            | MemberOutput::Revoked(_)
-            | MemberOutput::TooManyRevoked { .. }
-            | MemberOutput::Expelled
-            | MemberOutput::Moved(_) => false,
+            MemberEvent::Published(_) => own == Kind::Coordinator,
+            MemberEvent::Revoked(_)
+            | MemberEvent::TooManyRevoked { .. }
+            | MemberEvent::Expelled
+            | MemberEvent::Moved(_) => false,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use ring::hmac;
 use ring::rand::SystemRandom;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -53,6 +54,14 @@ impl MemberKey {
         self.public
     }
 
+    /// A secret that only this key gives, the same after every restart. `purpose` keeps one apart from
+    /// another.
+    pub fn derive(&self, purpose: &str) -> [u8; 32] {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.pkcs8);
+        let tag = hmac::sign(&key, purpose.as_bytes());
+        tag.as_ref().try_into().expect("SHA-256 has 32 bytes")
+    }
+
     /// Signs the bytes unchanged: callers add a prefix for the kind of statement.
     pub(super) fn sign_raw(&self, bytes: &[u8]) -> Signature {
         Signature(self.pair.sign(bytes).as_ref().try_into().expect("Ed25519 signs in 64 bytes"))
@@ -100,6 +109,8 @@ mod tests {
         let again = MemberKey::from_pkcs8(key.pkcs8()).unwrap();
         assert_eq!(key.public(), again.public());
         assert_eq!(key.sign_raw(b"x"), again.sign_raw(b"x"));
+        assert_eq!(key.derive("x"), again.derive("x"));
+        assert_ne!(key.derive("x"), key.derive("y"));
         assert!(verify_raw(&key.public(), b"x", &again.sign_raw(b"x")));
         assert!(!verify_raw(&key.public(), b"y", &again.sign_raw(b"x")));
         assert_eq!(format!("{key:?}").len(), "MemberKey(01234567)".len());

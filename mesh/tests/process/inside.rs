@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc};
-use volvox_mesh::driver::{Config, MemberEvent, Mesh, enrolment, join};
+use volvox_mesh::driver::{Config, Mesh, enrolment, join};
 use volvox_mesh::identity::Kind;
+use volvox_mesh::member::MemberEvent;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::simulation::{sample_info, sample_load};
 use volvox_mesh::tls::config::system_clock;
@@ -107,7 +108,7 @@ fn tell(event: Result<MemberEvent, broadcast::error::RecvError>) {
         }
         Ok(MemberEvent::Moved(address)) => say(&json!({"event": "moved", "address": address})),
         Ok(MemberEvent::Expelled) => say(&json!({"event": "expelled"})),
-        Ok(MemberEvent::Info(_) | MemberEvent::Load(_) | MemberEvent::Revoked(_)) => {}
+        Ok(MemberEvent::Published(_) | MemberEvent::Revoked(_)) => {}
         Ok(MemberEvent::TooManyRevoked { .. }) => {}
         Err(error) => panic!("events were missed: {error}"),
     }

@@ -83,7 +83,7 @@ impl Args {
 
     fn bug(&self) -> Option<Bug> {
         let name = self.bug.as_ref()?;
-        Bug::ALL.into_iter().find(|bug| format!("{bug:?}") == *name)
+        Bug::FLEET.into_iter().find(|bug| format!("{bug:?}") == *name)
     }
 
     fn problem(&self) -> Option<String> {
@@ -95,7 +95,7 @@ impl Args {
             return Some(format!("no kind of trouble is called {name:?}; there are: {names}"));
         }
         if let Some(name) = self.bug.as_ref().filter(|_| self.bug().is_none()) {
-            return Some(format!("no bug is called {name:?}; there are: {:?}", Bug::ALL));
+            return Some(format!("no bug is called {name:?}; there are: {:?}", Bug::FLEET));
         }
         (self.cells == 0).then(|| "--cells must be at least 1".to_owned())
     }

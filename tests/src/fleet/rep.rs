@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc, oneshot};
-use volvox_mesh::driver::{MemberEvent, Mesh};
+use volvox_mesh::driver::Mesh;
 use volvox_mesh::identity::{Kind, MemberId};
+use volvox_mesh::member::MemberEvent;
 use volvox_mesh::request::methods::open;
 use volvox_mesh::request::{AskError, Refusal, Router};
 use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, NetInfo, PortMapping, Running};

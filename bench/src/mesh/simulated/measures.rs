@@ -1,10 +1,11 @@
 //! What is done with a simulated mesh, and what comes out of it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use volvox_bench::figures::percentile;
 use volvox_mesh::identity::Kind;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::simulation::{Alarm, Simulation};
@@ -125,6 +126,27 @@ pub(super) fn deaths(
         fleet.run_for(SECOND * 2);
     }
     Ok(times)
+}
+
+/// Kills a tenth of the members at the same moment. Seconds until the coordinator knew of half of
+/// them, and of the last.
+pub(super) fn tenth(fleet: &mut Simulation, members: usize) -> anyhow::Result<(f64, f64)> {
+    let victims: BTreeSet<usize> = (0..members / 10).map(|nth| 3 + nth * 10).collect();
+    let (start, before) = (fleet.now(), fleet.alarms.len());
+    victims.iter().for_each(|victim| fleet.kill(*victim));
+    let mut times = Vec::new();
+    let mut seen = before;
+    let all = fleet.run_until(LIMIT, LOOK, |fleet| {
+        for alarm in &fleet.alarms[seen..] {
+            if alarm.by == 0 && victims.contains(&alarm.of) {
+                times.push(alarm.at.since(start).as_secs_f64());
+            }
+        }
+        seen = fleet.alarms.len();
+        times.len() >= victims.len()
+    });
+    all.context("not every death was noticed")?;
+    Ok((percentile(&times, 50), percentile(&times, 100)))
 }
 
 /// Bytes each second that were sent.

@@ -7,9 +7,10 @@ use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tracing::{error, info, warn};
-use volvox_mesh::driver::{MemberEvent, Mesh};
+use volvox_mesh::driver::Mesh;
 use volvox_mesh::identity::Kind;
-use volvox_mesh::member::MemberState;
+use volvox_mesh::member::{MemberEvent, MemberState};
+use volvox_mesh::record::Content;
 use volvox_protocol::id::CellId;
 
 use super::desk::Desk;
@@ -130,8 +131,11 @@ impl Loop {
                     self.floor.went(now, &identity, left);
                 }
             }
-            MemberEvent::Info(info) => self.floor.heard_info(info),
-            MemberEvent::Load(load) => self.floor.heard_load((*load).clone()),
+            MemberEvent::Published(record) => match &record.content {
+                Content::Info(info) => self.floor.heard_info(Arc::new(info.clone())),
+                Content::Load(load) => self.floor.heard_load(load.clone()),
+                Content::Certificate | Content::Alive(_) | Content::Revocations(_) => {}
+            },
             MemberEvent::Expelled => error!("this coordinator was revoked: no cell hears it"),
             MemberEvent::TooManyRevoked { left_out, limit } => {
                 error!(left_out, limit, "more machines are expelled than the mesh can name");

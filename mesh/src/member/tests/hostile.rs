@@ -7,7 +7,7 @@ use std::time::Duration;
 use volvox_protocol::random::SplitMix;
 
 use crate::identity::{Kind, MemberId};
-use crate::member::{MemberInput, MemberState, Refused};
+use crate::member::{MemberInput, MemberState, PROTOCOL, Refused};
 use crate::message::{BUCKETS, Holding, Message, Scope};
 use crate::profile::Profile;
 use crate::record::{AliveRecord, Content, Item, Record, Revocation, Suspicion, Topic, Version};
@@ -36,7 +36,7 @@ fn id(mesh: &Simulation, place: usize) -> MemberId {
 }
 
 fn stamp(mesh: &Simulation, place: usize) -> SimulatedAuthenticator {
-    SimulatedAuthenticator::new(mesh.ledger().clone(), id(mesh, place))
+    SimulatedAuthenticator::new(mesh.ca().clone(), id(mesh, place))
 }
 
 fn alive_of(mesh: &Simulation, at: usize, of: usize) -> Version {
@@ -187,8 +187,8 @@ fn nobody_speaks_for_another() {
     let address = "10.9.9.9:1".parse().unwrap();
     let name = mesh.identity(VICTIM).name.clone();
     let contents = [
-        Content::Alive(AliveRecord { address, leaf: false, left: true }),
-        Content::Alive(AliveRecord { address, leaf: false, left: false }),
+        Content::Alive(AliveRecord { address, leaf: false, left: true, protocol: PROTOCOL }),
+        Content::Alive(AliveRecord { address, leaf: false, left: false, protocol: PROTOCOL }),
         Content::Info(sample_info(name.clone(), 1)),
         Content::Load(sample_load(name.clone(), 0)),
     ];
@@ -268,10 +268,10 @@ fn certificates_of_another_cluster_or_another_member_are_refused() {
     let other = Simulation::new(99, &[Kind::Coordinator]);
     let stranger = other.identity(0).member;
     let certificates = [
-        Record::certificate(stranger, 1_000, &other.ledger().certificate(0)),
-        Record::certificate(id(&mesh, VICTIM), 1_000_000, &mesh.ledger().certificate(EVIL)),
-        Record::certificate(id(&mesh, VICTIM), u64::MAX, &mesh.ledger().certificate(VICTIM)),
-        Record::certificate(stranger, 1_000, &mesh.ledger().certificate(EVIL)),
+        Record::certificate(stranger, 1_000, &other.ca().certificate(0)),
+        Record::certificate(id(&mesh, VICTIM), 1_000_000, &mesh.ca().certificate(EVIL)),
+        Record::certificate(id(&mesh, VICTIM), u64::MAX, &mesh.ca().certificate(VICTIM)),
+        Record::certificate(stranger, 1_000, &mesh.ca().certificate(EVIL)),
     ];
     let items: Vec<Item> = certificates.map(|record| Item::Record(Arc::new(record))).into();
     for place in everybody_else(&mesh).into_iter().filter(|place| *place != VICTIM) {
@@ -383,10 +383,10 @@ fn a_flood_of_errands_is_bounded() {
         }
     });
     assert!(counted.excessive > 1_500, "{counted:?}");
-    assert!(mesh.member(place).relays.len() <= 200);
+    assert!(mesh.member(place).probes.relays.len() <= 200);
     assert!(mesh.traffic(place).dials - dials <= 61);
     unharmed(&mut mesh);
-    assert!(mesh.member(place).relays.is_empty());
+    assert!(mesh.member(place).probes.relays.is_empty());
 }
 
 #[test]
@@ -415,7 +415,8 @@ fn long_lists_cost_no_more_than_their_bytes() {
     let victim = id(&mesh, VICTIM);
     let high = Version { generation: u64::MAX, count: 1 };
     let address = "10.9.9.9:1".parse().unwrap();
-    let alive = Content::Alive(AliveRecord { address, leaf: false, left: true });
+    let alive =
+        Content::Alive(AliveRecord { address, leaf: false, left: true, protocol: PROTOCOL });
     let forged = record(&mesh, EVIL, VICTIM, high, alive);
     let counted = refused(&mut mesh, 0, |mesh| {
         mesh.inject(EVIL, 0, Message::Want { wanted: vec![(victim, u8::MAX); 60_000] });

@@ -17,7 +17,7 @@ fn joined(seed: u64) -> Simulation {
     let kinds = [Kind::Coordinator, Kind::Coordinator, Kind::Cell, Kind::Cell, Kind::Cell];
     let mut mesh = Simulation::new(seed, &kinds);
     // Seldom, as days pass here.
-    let profile = Profile { probe_every: SECOND * 60, ..Profile::lan() };
+    let profile = Profile { probe_period: SECOND * 60, ..Profile::lan() };
     mesh.start(0, profile.clone(), &[]);
     (1..kinds.len()).for_each(|place| mesh.start(place, profile.clone(), &[0]));
     assert!(mesh.run_until(SECOND * 120, SECOND, Simulation::all_know_all).is_some());

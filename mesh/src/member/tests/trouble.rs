@@ -215,7 +215,7 @@ fn two_machines_with_one_key_do_not_loop_fast() {
     let twin = |random: u64, generation: u64| {
         let birth = MemberStart {
             identity: mesh.identity(0).clone(),
-            certificate: mesh.ledger().certificate(0),
+            certificate: mesh.ca().certificate(0),
             generation,
             address: "10.0.0.1:7000".parse().unwrap(),
             address_is_fixed: true,
@@ -225,8 +225,7 @@ fn two_machines_with_one_key_do_not_loop_fast() {
             revoked: Vec::new(),
             random,
         };
-        let stamp =
-            crate::simulation::SimulatedAuthenticator::new(mesh.ledger().clone(), id(&mesh, 0));
+        let stamp = crate::simulation::SimulatedAuthenticator::new(mesh.ca().clone(), id(&mesh, 0));
         Member::new(mesh.now(), stamp, birth)
     };
     let mut twins = [twin(1, 100), twin(2, 200)];
