@@ -116,7 +116,7 @@ pub enum MemberInput {
     },
     /// A dial came to nothing.
     DialFailed {
-        /// MemberSelector we wanted; `None`: a seed.
+        /// The member that we wanted; `None`: a seed.
         peer: Option<MemberId>,
         /// Where.
         address: SocketAddr,
@@ -229,9 +229,9 @@ pub struct Refused {
     pub certificates: u64,
     /// A cell's word on what is not its own: another cell's load, a revocation.
     pub misreported: u64,
-    /// A word of, or an accusation by, somebody revoked, missing or unknown.
+    /// A record of, or a suspicion by, a member that is revoked, missing or unknown.
     pub strangers: u64,
-    /// More accusations than one member may have open.
+    /// More suspicions than one member may have open.
     pub suspicions: u64,
     /// Questions beyond what is answered.
     pub excessive: u64,
@@ -317,9 +317,9 @@ struct Own {
 
 /// One who was missing for so long that it is in no table any more.
 struct Forgotten {
-    /// The last card. Only a later one brings the member back.
+    /// The last alive record. Only a later one brings the member back.
     alive: Version,
-    /// What such a card is checked against.
+    /// What such a record is checked against.
     certificate: Arc<Record>,
     identity: Arc<MemberIdentity>,
     at: Timestamp,
@@ -639,7 +639,7 @@ impl<N: Authenticator> Member<N> {
         self.own.alive.address
     }
 
-    /// MemberSelector we watch.
+    /// The members that we probe.
     pub fn watched(&self) -> Vec<MemberId> {
         if self.profile.leaf {
             let mut watched = self.leaf_peers(self.me.member, rings::LEAF_PEERS);

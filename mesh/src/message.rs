@@ -34,7 +34,7 @@ pub const BUCKETS: usize = 64;
 /// Digests of all that a member knows. Two members with the same know the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Roots {
-    /// Of certificates, cards, infos, revocations, and who is missing.
+    /// Of certificates, alive records, infos, revocations, and who is missing.
     pub membership: u64,
     /// Of loads.
     pub load: u64,
@@ -134,7 +134,7 @@ pub enum Message {
     },
     /// Send these.
     Want {
-        /// Whose, and the bits of the topics. All bits: accusations too.
+        /// Whose, and the bits of the topics. All bits: suspicions too.
         wanted: Vec<(MemberId, u8)>,
     },
     /// This is where you seem to be.

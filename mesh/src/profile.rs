@@ -26,10 +26,10 @@ pub struct Profile {
     pub helpers: usize,
     /// Time that a probe waits for a handshake. It never counts as a missed ping.
     pub dial_wait: Duration,
-    /// How long an accused member has, when a coordinator could not reach it either. A
-    /// coordinator waits this long, cells three times as long: they have nothing to decide.
+    /// Shortest suspicion timeout: several members suspect it. Cells wait three times as long: they
+    /// have nothing to decide.
     pub suspicion_shortest: Duration,
-    /// How long it has on the word of one.
+    /// Longest suspicion timeout: one member suspects it.
     pub suspicion_longest: Duration,
     /// News of who is there waits this long for more of it.
     pub urgent_delay: Duration,

@@ -5,8 +5,8 @@
 //! highest [`Version`] wins, and the older one is forgotten. The bytes that were signed are kept, so
 //! that a release which does not know a field passes it on all the same.
 //!
-//! An accusation says "I cannot reach this member, as of this alive". It carries the by's
-//! signature: nobody can accuse in another's name. A newer alive of the accused makes it void.
+//! A suspicion says "I cannot reach this member, as of this alive record". Its author signs it, so no
+//! member can suspect in another's name. A newer alive record of the suspected member refutes it.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -322,7 +322,7 @@ impl Item {
     }
 }
 
-/// What a record's signature is under. The first text keeps it apart from accusations.
+/// What a record's signature is under. The first text keeps it apart from suspicions.
 fn statement(subject: MemberId, topic: Topic, version: Version, body: &[u8]) -> Vec<u8> {
     codec::encode(&("record", subject, topic, version, body))
 }

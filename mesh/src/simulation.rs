@@ -198,11 +198,11 @@ pub struct Simulation {
     pub left_out: usize,
     /// Who heard that it is expelled.
     pub expelled: BTreeSet<usize>,
-    /// Who accused whom, as of which card. Filled like the news.
+    /// Who suspected whom, as of which alive record. Filled like the news.
     pub suspicions: BTreeSet<(usize, usize, Version)>,
     /// One that lies: whatever it says goes through this first.
     pub twist: Option<(usize, Twist)>,
-    /// Whether the news and the accusations are kept.
+    /// Whether the news and the suspicions are kept.
     pub record_news: bool,
     /// What was heard of cells, in order.
     pub news: Vec<News>,

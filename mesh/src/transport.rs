@@ -35,6 +35,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
 use quinn::{Endpoint, TokioRuntime, VarInt};
 use rustls::pki_types::CertificateDer;
 use tokio::sync::{Notify, Semaphore, mpsc};
@@ -58,6 +60,8 @@ pub const DIALS: usize = 256;
 pub const MESSAGE_LIMIT: usize = 1 << 20;
 /// Maximum length of a packet that travels as a datagram, in bytes. It fits into every path.
 pub const DATAGRAM_LIMIT: usize = 1_150;
+/// Receive buffer of the socket, in bytes: what comes in a burst when all cells of a fleet dial.
+const RECEIVE_BUFFER: usize = 4 << 20;
 /// How long [`Transport::shutdown`] waits until all links are closed.
 const SHUTDOWN: Duration = Duration::from_secs(1);
 /// How often [`Transport::rebind`] tries to bind the old port, and the wait between two tries.
@@ -399,7 +403,13 @@ fn listen(address: SocketAddr) -> Result<UdpSocket, TransportError> {
         }
         _ => Err(error),
     });
-    bound.map_err(|source| TransportError::Socket { address, source })
+    let socket = bound.map_err(|source| TransportError::Socket { address, source })?;
+    // The kernel's default holds the first packets of some 90 handshakes; what does not fit is sent
+    // again after a PTO. More than `net.core.rmem_max` needs CAP_NET_ADMIN.
+    if setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER).is_err() {
+        let _clamped = setsockopt(&socket, RcvBuf, &RECEIVE_BUFFER);
+    }
+    Ok(socket)
 }
 
 /// Converts an IPv4-mapped IPv6 address, as a dual-stack socket reports it, to IPv4.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use anyhow::ensure;
+use volvox_tests::site::Site;
 
 use super::stage::{can_run, idle, names, site, spread, text};
 
@@ -120,6 +121,37 @@ fn a_killed_coordinator_under_load_loses_nothing() -> anyhow::Result<()> {
     }
     load.settle(&site)?;
     let after = site.until_running("p", 6)?;
+    ensure!(names(&before) == names(&after), "nothing moved");
+    site.check()
+}
+
+/// Cells notice the restart at once and connect again. None counts as missing, so no hold begins and
+/// nothing is replaced.
+#[test]
+fn a_coordinator_that_restarts_finds_all_its_cells() -> anyhow::Result<()> {
+    if !can_run("e2e::faults::a_coordinator_that_restarts_finds_all_its_cells") {
+        return Ok(());
+    }
+    let mut site = site(5, &[])?;
+    site.freshen("tests", 0)?;
+    site.desire(&idle("p", 10))?;
+    let before = site.until_running("p", 10)?;
+    let log = |site: &Site| std::fs::read_to_string(site.log("coordinator")).unwrap_or_default();
+    let lives = |site: &Site| log(site).matches("all cells have been heard").count();
+    for life in 2..4 {
+        site.kill_coordinator()?;
+        site.start_coordinator()?;
+        site.wait("it has heard all cells", |site| (lives(site) >= life).then_some(()))?;
+        for name in site.cell_names() {
+            site.until_cell(&name, true)?;
+        }
+    }
+    let said = log(&site);
+    for loss in ["MANY CELLS VANISHED", "a cell is missing", "member is missing"] {
+        let line = said.lines().find(|line| line.contains(loss));
+        ensure!(line.is_none(), "{line:?}\n{}", site.story());
+    }
+    let after = site.until_running("p", 10)?;
     ensure!(names(&before) == names(&after), "nothing moved");
     site.check()
 }

@@ -60,7 +60,11 @@ pub struct Cell {
 impl Site {
     /// A site with a coordinator, which has these settings.
     pub fn new(settings: &Settings) -> anyhow::Result<Site> {
-        let programs = programs()?;
+        Site::of(programs()?, settings)
+    }
+
+    /// ... with the programs of this folder.
+    pub fn of(programs: PathBuf, settings: &Settings) -> anyhow::Result<Site> {
         let folder = tempfile::Builder::new().prefix("volvox-site-").tempdir()?;
         open_to_all(folder.path())?;
         let mut switch = Switch::new()?;
@@ -99,6 +103,16 @@ impl Site {
         Ok(site)
     }
 
+    /// What is started from now on is started from this folder.
+    pub fn use_programs(&mut self, folder: PathBuf) {
+        self.programs = folder;
+    }
+
+    /// The log file of the coordinator or a cell.
+    pub fn log(&self, member: &str) -> PathBuf {
+        self.folder.path().join(format!("{member}.log"))
+    }
+
     // The coordinator.
 
     fn socket(&self) -> PathBuf {
@@ -113,7 +127,7 @@ impl Site {
     /// Starts the coordinator, and waits until it answers.
     pub fn start_coordinator(&mut self) -> anyhow::Result<()> {
         ensure!(self.coordinator.is_none(), "the coordinator runs already");
-        let log = append(&self.folder.path().join("coordinator.log"))?;
+        let log = append(&self.log("coordinator"))?;
         let mut command = Command::new(self.programs.join("volvox-coordinator"));
         command.arg("run").arg("--config").arg(self.folder.path().join("coordinator.toml"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -310,7 +324,7 @@ impl Site {
 
     /// Starts the agent of a cell, and waits until it answers on its socket.
     pub fn start_agent(&mut self, name: &str) -> anyhow::Result<()> {
-        let log = append(&self.folder.path().join(format!("{name}.log")))?;
+        let log = append(&self.log(name))?;
         let programs = self.programs.clone();
         let cell = self.cells.get_mut(name).with_context(|| format!("there is no cell {name}"))?;
         ensure!(cell.agent.is_none(), "the agent of {name} runs already");

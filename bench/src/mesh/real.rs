@@ -431,7 +431,10 @@ fn coordinator_restart(figures: &mut Figures) -> anyhow::Result<()> {
         linked(&coordinator.mesh, CELLS, PATIENCE)?;
         // Peers are on its disk by then, and the mesh is quiet.
         std::thread::sleep(QUIET * 2);
-        coordinator.runtime.shutdown_background();
+        // As after kill -9: nothing is sent, and the port is free.
+        let Killable { mesh, runtime } = coordinator;
+        runtime.shutdown_background();
+        drop(mesh);
         coordinator = start_at(&path, listen, Vec::new(), Some(&authority))?;
         times.extend(linked(&coordinator.mesh, CELLS, PATIENCE)?);
     }

@@ -43,7 +43,7 @@ const AGAIN: Duration = Duration::from_millis(300);
 /// The wait for each holding that came, before more are asked for: some 16 KiB of them a second.
 const HOLDING_PAUSE: Duration = Duration::from_millis(2);
 
-/// The bit of a [`Message::Want`] that stands for accusations.
+/// The bit of a [`Message::Want`] that stands for suspicions.
 const SUSPICIONS: u8 = 1 << 7;
 
 impl<N: Authenticator> Member<N> {

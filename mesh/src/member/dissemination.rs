@@ -70,7 +70,7 @@ impl<N: Authenticator> Member<N> {
         record
     }
 
-    /// Says that we are here: at first, after an accusation, at a new place.
+    /// Says that we are here: at first, after a suspicion, at a new address.
     pub(super) fn publish_alive(&mut self, now: Timestamp) {
         let record = self.say(Content::Alive(self.own.alive));
         self.members.set_state(self.me.member, MemberState::Present);
@@ -140,7 +140,7 @@ impl<N: Authenticator> Member<N> {
         }
     }
 
-    /// A coordinator has a new card. Leaves hear of nobody else, and may be waiting for it.
+    /// A coordinator has a new alive record. Leaves receive no other member's, and may be waiting for it.
     pub(super) fn tell_leaves(&mut self, alive: &Arc<Record>) {
         let certificate = self.members.record(alive.subject, Topic::Certificate).cloned();
         let items: Vec<Item> =
@@ -290,7 +290,7 @@ impl<N: Authenticator> Member<N> {
     }
 
     /// Sends news in as few packets as hold it. Who is there is told by stream: it is said rarely,
-    /// and an accusation that is lost on its way to the accused is one that it cannot answer.
+    /// and a suspicion that is lost on its way to the suspected member is one that it cannot refute.
     fn send_items(&mut self, to: MemberId, items: Vec<Item>, class: Urgency) {
         let total: usize = items.iter().map(Item::size).sum();
         let (most, delivery) = if class == Urgency::Urgent || total > ITEMS_BYTES * DATAGRAMS {

@@ -22,7 +22,7 @@ use crate::identity::{Authenticator, MemberId, MemberIdentity};
 use crate::message::Message;
 use crate::record::{Content, Item, Record, Topic};
 
-/// The least time between two cards that a reunion calls for.
+/// The least time between two alive records that a reunion calls for.
 const SPEAK_UP: Duration = Duration::from_secs(10);
 
 /// Forgeries in one message after which the rest is not looked at, and the link ends: who passes news on
@@ -215,7 +215,7 @@ impl<N: Authenticator> Member<N> {
     }
 
     /// One whom we forgot is there again, in the life that we knew: we were apart, and its side may have
-    /// forgotten us. Only a newer card of ours brings us back there.
+    /// forgotten us. Only a newer alive record of ours brings us back there.
     pub(super) fn speak_up(&mut self, now: Timestamp) {
         if now.since(self.own.refuted) >= SPEAK_UP {
             let at = now + self.jittered(Duration::from_secs(1));

@@ -16,12 +16,12 @@ use crate::record::{AliveRecord, Record, Topic, Version};
 /// What we hold a member to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MemberState {
-    /// Heard of; its certificate or its card is not here yet.
+    /// Known by name; its certificate or its alive record is not here yet.
     #[default]
     Unproven,
     /// There.
     Present,
-    /// Accused, and it did not answer; or it said goodbye.
+    /// Suspected, and it did not refute; or it sent a leave message.
     Missing,
 }
 
@@ -223,8 +223,8 @@ impl MemberTable {
         self.toggle(member, topic, old ^ new);
     }
 
-    /// Changes what we hold a member to be. To be called before a newer card is put in, too: the
-    /// digest of "missing" names the card.
+    /// Changes what we hold a member to be. To be called before a newer alive record is put in, too: the
+    /// digest of "missing" names that record.
     pub(super) fn set_state(&mut self, member: MemberId, state: MemberState) {
         let subject = self.entry(member);
         let old = std::mem::replace(&mut subject.state, state);

@@ -1,4 +1,4 @@
-//! SWIM's failure detector. This is the only module that knows foca.
+//! SWIM's failure detector. This module and its parts are the only ones that know foca.
 //!
 //! A [`Detector`] is one foca instance with the timers that foca asked for. Each member has one for
 //! its neighbourhood, and one for each single member that it must probe now. The detector probes,
@@ -19,170 +19,29 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
+mod host;
+mod identity;
+mod pace;
+
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::num::{NonZeroU8, NonZeroUsize};
 use std::time::Duration;
 
-use bytes::Buf as _;
-use foca::{Codec as _, Foca, Header, Incarnation, Message, NoCustomBroadcast, Notification};
-use foca::{PostcardCodec, Runtime, State, Timer};
-use serde::{Deserialize, Serialize};
+use foca::{Codec as _, Foca, Header, Incarnation, Message, NoCustomBroadcast, PostcardCodec};
+use foca::{State, Timer};
 use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::time::Timestamp;
 
+use self::host::{Random, Requests};
+use self::identity::FocaId;
+pub(super) use self::identity::Proven;
+pub(super) use self::pace::{Health, Pace};
 use crate::identity::MemberId;
-use crate::profile::Profile;
 use crate::record::Version;
-
-/// Bits of an alive record's count that are foca's incarnation, which has 16. The rest is part of the
-/// identity, so that foca's largest incarnation, which it cannot raise, is never reached.
-const INCARNATION_BITS: u32 = 15;
-
-/// Bytes of foca's frames: about 30 suspicions. They do not leave the process.
-const FRAME_BYTES: usize = 1_150;
-
-/// How often foca sends one suspicion to neighbours.
-const TRANSMISSIONS: u8 = 6;
 
 /// In worse health than this a probe fails even if no helper answers: it may be the truth. A probe
 /// is also not held more often than this.
 const LONELY: u32 = 3;
-
-/// A member as foca knows it. A higher generation or epoch replaces a lower one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct FocaId {
-    member: MemberId,
-    generation: u64,
-    epoch: u32,
-}
-
-impl foca::Identity for FocaId {
-    type Addr = MemberId;
-
-    fn renew(&self) -> Option<FocaId> {
-        Some(FocaId { epoch: self.epoch.wrapping_add(1), ..self.clone() })
-    }
-
-    fn addr(&self) -> MemberId {
-        self.member
-    }
-
-    fn win_addr_conflict(&self, other: &FocaId) -> bool {
-        (self.generation, self.epoch) > (other.generation, other.epoch)
-    }
-}
-
-/// A member, and the version of its newest alive record that was verified here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Proven {
-    pub(super) member: MemberId,
-    pub(super) alive: Version,
-}
-
-impl Proven {
-    fn id(self) -> FocaId {
-        let Version { generation, count } = self.alive;
-        FocaId { member: self.member, generation, epoch: count >> INCARNATION_BITS }
-    }
-
-    fn incarnation(self) -> Incarnation {
-        let count = self.alive.count & ((1 << INCARNATION_BITS) - 1);
-        Incarnation::try_from(count).unwrap_or(Incarnation::MAX)
-    }
-
-    fn state(self, state: State) -> foca::Member<FocaId> {
-        foca::Member::new(self.id(), self.incarnation(), state)
-    }
-
-    /// The inverse of the above.
-    fn of(member: &foca::Member<FocaId>) -> Proven {
-        let FocaId { member: id, generation, epoch } = *member.id();
-        let count = epoch << INCARNATION_BITS | u32::from(member.incarnation());
-        Proven { member: id, alive: Version { generation, count } }
-    }
-}
-
-/// How far this member trusts its own findings. 0: fully. All waits grow by one part for each step.
-#[derive(Debug)]
-pub(super) struct Health {
-    level: u32,
-    worst: u32,
-}
-
-impl Health {
-    pub(super) fn new(worst: u32) -> Health {
-        Health { level: 0, worst }
-    }
-
-    pub(super) fn level(&self) -> u32 {
-        self.level
-    }
-
-    pub(super) fn worsen(&mut self, steps: u32) {
-        self.level = self.level.saturating_add(steps).min(self.worst);
-    }
-
-    fn improve(&mut self) {
-        self.level = self.level.saturating_sub(1);
-    }
-
-    pub(super) fn scaled(&self, span: Duration) -> Duration {
-        span * (1 + self.level)
-    }
-}
-
-/// How long a detector waits.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Pace {
-    /// From one probe to the next, and from a ping to the end of its probe.
-    pub(super) period: Duration,
-    /// From a ping until helpers are asked.
-    pub(super) rtt: Duration,
-    /// From a ping to the same ping again.
-    pub(super) ping_every: Duration,
-    /// Helpers that are asked.
-    pub(super) helpers: usize,
-    /// Sum of postponements of one probe, after which this member's own lateness is no excuse.
-    pub(super) spare: Duration,
-}
-
-impl Pace {
-    /// The neighbourhood's.
-    pub(super) fn of_rounds(profile: &Profile) -> Pace {
-        Pace { period: profile.probe_period, rtt: profile.probe_rtt, ..Pace::of_question(profile) }
-    }
-
-    /// That of a probe of one member.
-    pub(super) fn of_question(profile: &Profile) -> Pace {
-        Pace {
-            period: profile.question,
-            rtt: profile.question / 2,
-            ping_every: profile.ping_every,
-            helpers: profile.helpers,
-            spare: profile.dial_wait,
-        }
-    }
-
-    fn config(&self) -> foca::Config {
-        let none_is_one = |count: usize| NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN);
-        foca::Config {
-            probe_period: self.period,
-            probe_rtt: self.rtt,
-            num_indirect_probes: none_is_one(self.helpers),
-            max_transmissions: NonZeroU8::new(TRANSMISSIONS).unwrap_or(NonZeroU8::MIN),
-            // `suspicion` decides when this timer is delivered.
-            suspect_to_down_after: Duration::ZERO,
-            remove_down_after: None,
-            max_packet_size: none_is_one(FRAME_BYTES),
-            notify_down_members: false,
-            periodic_announce: None,
-            periodic_announce_to_down_members: None,
-            periodic_gossip: None,
-        }
-    }
-}
 
 /// What a detector wants done. The members in `suspects` are suspected, as of that alive record: a
 /// signed proof of it may go with the message.
@@ -244,28 +103,6 @@ struct Probe {
     spare: Duration,
 }
 
-/// SplitMix as foca's source of random numbers.
-struct Random(SplitMix);
-
-impl rand_core::TryRng for Random {
-    type Error = Infallible;
-
-    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
-        Ok((self.0.next() >> 32) as u32)
-    }
-
-    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
-        Ok(self.0.next())
-    }
-
-    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
-        for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice(&self.0.next().to_le_bytes()[..chunk.len()]);
-        }
-        Ok(())
-    }
-}
-
 type Engine = Foca<FocaId, PostcardCodec, Random, NoCustomBroadcast>;
 
 /// One foca instance and its timers.
@@ -292,46 +129,9 @@ pub(super) struct Detector {
     out: Vec<Finding>,
 }
 
-/// What foca asked for in one call.
-#[derive(Default)]
-struct Requests {
-    sent: Vec<(FocaId, Header<FocaId>, Vec<foca::Member<FocaId>>)>,
-    timers: Vec<(Timer<FocaId>, Duration)>,
-    down: Vec<MemberId>,
-    /// All earlier timers are void.
-    reset: bool,
-    rejoined: bool,
-}
-
-impl Runtime<FocaId> for Requests {
-    fn notify(&mut self, notification: Notification<'_, FocaId>) {
-        match notification {
-            Notification::MemberDown(id) => self.down.push(id.member),
-            Notification::Idle | Notification::Defunct => self.reset = true,
-            Notification::Rejoin(_) => {
-                self.reset = true;
-                self.rejoined = true;
-            }
-            Notification::MemberUp(_) | Notification::Rename(..) | Notification::Active => {}
-        }
-    }
-
-    fn send_to(&mut self, to: FocaId, mut data: &[u8]) {
-        // foca wrote these bytes a moment ago with the same codec.
-        let Ok(header) = PostcardCodec.decode_header(&mut data) else { return };
-        let count = if data.remaining() >= 2 { data.get_u16() } else { 0 };
-        let updates = (0..count).map_while(|_| PostcardCodec.decode_member(&mut data).ok());
-        self.sent.push((to, header, updates.collect()));
-    }
-
-    fn submit_after(&mut self, timer: Timer<FocaId>, after: Duration) {
-        self.timers.push((timer, after));
-    }
-}
-
 impl Detector {
     pub(super) fn new(me: MemberId, pace: Pace, tag: u32, random: u64) -> Detector {
-        let id = FocaId { member: me, generation: 0, epoch: 0 };
+        let id = FocaId::own(me);
         let mut random = SplitMix(random);
         let own = Random(SplitMix(random.next()));
         Detector {

@@ -2,6 +2,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod bounds;
+mod detection;
 mod filter;
 mod fleets;
 mod health;

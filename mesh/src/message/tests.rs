@@ -13,7 +13,7 @@ use crate::record::{
 };
 use crate::simulation::{Simulation, sample_info, sample_load};
 
-/// A notary that signs with what it is told.
+/// An authenticator that signs with what it is told.
 struct Fixed(u8);
 
 impl crate::identity::Authenticator for Fixed {

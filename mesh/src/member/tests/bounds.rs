@@ -117,7 +117,7 @@ fn any_known_peer_lets_one_in() {
 
 /// Round trips of 80 ms and a loss of 2 %: the second profile's own ground.
 #[test]
-fn a_wide_mesh_finds_who_died_and_nobody_else() {
+pub(super) fn a_wide_mesh_finds_who_died_and_nobody_else() {
     for seed in 1..=3 {
         let mut mesh = Simulation::fleet(seed, 30, &Profile::wan(), SECOND * 10);
         mesh.network.latency = (Duration::from_millis(30), Duration::from_millis(50));

@@ -31,7 +31,7 @@ fn all_know_all_soon_after_the_last_has_begun() {
 }
 
 #[test]
-fn who_dies_is_found_missing_by_all_and_nobody_else_is() {
+pub(super) fn who_dies_is_found_missing_by_all_and_nobody_else_is() {
     for seed in 0..10 {
         let mut fleet = joined(seed, 30);
         fleet.run_for(SECOND * 5);
@@ -174,7 +174,7 @@ fn leaf_load(fleet: &Simulation, place: usize) -> Option<u32> {
 }
 
 #[test]
-fn leaves_speak_to_coordinators_and_two_cells_and_are_watched() {
+pub(super) fn leaves_speak_to_coordinators_and_two_cells_and_are_watched() {
     let mut fleet = with_leaf(4);
     let bits = leaf_bits(&mut fleet, 1_800);
     assert!(bits < 1_000, "{bits} bits a second, both ways");
@@ -221,7 +221,7 @@ fn a_leaf_and_its_peers_know_of_each_other_without_any_coordinator() {
 }
 
 #[test]
-fn a_leaf_that_dies_is_missing_without_any_coordinator_too() {
+pub(super) fn a_leaf_that_dies_is_missing_without_any_coordinator_too() {
     let mut fleet = with_leaf(5);
     fleet.kill(0);
     fleet.run_for(SECOND * 120);
@@ -234,7 +234,7 @@ fn a_leaf_that_dies_is_missing_without_any_coordinator_too() {
 }
 
 #[test]
-fn a_leaf_whose_peers_die_finds_others() {
+pub(super) fn a_leaf_whose_peers_die_finds_others() {
     let mut fleet = with_leaf(6);
     let coordinator = fleet.identity(0).member;
     for _ in 0..3 {

@@ -23,7 +23,7 @@ struct Outcome {
     alarms_of_healthy: usize,
     /// Of these, what the coordinator found.
     alarms_at_coordinator: usize,
-    /// How often one that was starved accused one that was well.
+    /// How often a starved member suspected a healthy one.
     suspicions: usize,
     /// The worst health of a starved member.
     worst: u32,
@@ -84,7 +84,7 @@ fn the_overloaded_suspect_the_healthy_by_the_hundred_without_the_health_multipli
         mesh.backlog.insert(place, span);
     };
     let without = Profile { worst_health: 0, ..Profile::lan() };
-    // The longest backlog in milliseconds; the most accusations with, the fewest without.
+    // The longest backlog in milliseconds; the most suspicions with, the fewest without.
     for (longest, most, fewest) in [(1_500, 5, 500), (2_000, 5, 1_000), (6_000, 1_000, 3_000)] {
         let with = starved(&Profile::lan(), 0..longest, backlog);
         let without = starved(&without, 0..longest, backlog);

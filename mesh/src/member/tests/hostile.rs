@@ -100,7 +100,7 @@ fn suspecting_each_new_alive_record_at_everybody_puts_nobody_out_and_cannot_make
             say(&mut mesh, place, vec![charge]);
         }
         mesh.run_for(TICK);
-        assert!(mesh.member(VICTIM).health() <= 2, "one accuser is one opinion");
+        assert!(mesh.member(VICTIM).health() <= 2, "one member's suspicion is one opinion");
     }
     let records = alive_of(&mesh, VICTIM, VICTIM).count - first.count;
     assert!(records <= 12, "{records} answers in thirty seconds: they flood the mesh");
@@ -164,7 +164,7 @@ fn suspecting_in_the_name_of_others_is_forgery() {
 fn old_suspicions_of_others_are_void_against_a_newer_alive_record() {
     let mut mesh = joined(5, 20);
     let old = alive_of(&mesh, 0, VICTIM);
-    // As if three had accused it, long ago.
+    // As if three had suspected it, long ago.
     let kept: Vec<Item> = [0, 11, 12].map(|by| suspicion(&mesh, by, by, VICTIM, old)).into();
     say(&mut mesh, VICTIM, vec![kept[1].clone()]);
     mesh.run_for(SECOND * 2);
@@ -295,7 +295,7 @@ fn hide(message: Message) -> Message {
 }
 
 #[test]
-fn a_liar_cannot_hide_a_death() {
+pub(super) fn a_liar_cannot_hide_a_death() {
     // The liar is asked by everybody, as there is nobody else to ask.
     for (seed, cells) in [(1, 3), (2, 4), (3, 6), (4, 30)] {
         let mut mesh = Simulation::fleet(seed, cells, &Profile::lan(), SECOND);
@@ -432,10 +432,10 @@ fn long_lists_cost_no_more_than_their_bytes() {
     unharmed(&mut mesh);
 }
 
-/// Two cells that lie together. They can: open a trial that ends in a verdict at cells, if the
-/// accused does not answer for five seconds, and have the accused say a new card a little more than
+/// Two cells that lie together. They can: open a suspicion that ends at cells with "missing", if the
+/// suspected member does not answer for five seconds, and have it sign an alive record a little more than
 /// once a second. They cannot: keep its answer from arriving, outbid it, or convince a coordinator,
-/// who asks the accused itself.
+/// who probes the suspected member itself.
 #[test]
 fn two_liars_put_nobody_out_who_answers() {
     let mut mesh = joined(17, 20);
@@ -456,7 +456,7 @@ fn two_liars_put_nobody_out_who_answers() {
     unharmed(&mut mesh);
 }
 
-/// The same two, and the accused cannot be heard by any cell but only by the coordinator: it is
+/// The same two, and the suspected member cannot be heard by any cell but only by the coordinator: it is
 /// found missing by cells, which is what they see, and not by the coordinator.
 #[test]
 fn a_coordinator_that_reaches_the_suspected_never_finds_it_missing() {

@@ -109,7 +109,7 @@ fn one_that_is_cut_off_harms_nobody_and_is_back_soon() {
         assert!(false_ones.is_empty(), "{false_ones:?}");
         let joined = |(by, of, _): &&(usize, usize, _)| *by != 7 && *of != 7;
         let by_others: Vec<_> = mesh.suspicions.iter().filter(joined).collect();
-        assert!(by_others.is_empty(), "nobody joins it in its accusations: {by_others:?}");
+        assert!(by_others.is_empty(), "nobody joins it in its suspicions: {by_others:?}");
     }
 }
 
@@ -190,7 +190,7 @@ fn a_restart_with_the_clock_set_back_comes_back_by_itself() {
 fn a_life_that_begins_in_the_millisecond_of_the_last_counts_on() {
     let mut mesh = joined(4, 6);
     let address: SocketAddr = "10.77.0.2:7000".parse().unwrap();
-    // Two more cards in this life; the next one is restored from a copy that knows of none.
+    // Two more alive records in this life; the next one is restored from a copy that knows of none.
     let begun = mesh.member(2).own.generation;
     mesh.tell(2, MemberInput::Moved(address));
     mesh.tell(2, MemberInput::Moved(mesh.address(2)));
@@ -386,7 +386,7 @@ fn all_may_restart_at_once() {
 }
 
 #[test]
-fn two_and_three_cells_find_a_death_without_a_coordinator() {
+pub(super) fn two_and_three_cells_find_a_death_without_a_coordinator() {
     for (cells, seconds) in [(2, 30), (3, 30), (4, 30)] {
         for seed in 1..=5 {
             let mut mesh = cells_only(seed, cells);
@@ -424,7 +424,7 @@ fn a_slow_handshake_is_no_missed_probe() {
 
 #[test]
 fn a_suspicion_that_many_sign_is_passed_on_once_by_each() {
-    // More accuse than a trial keeps: what is not kept must not go round.
+    // More suspect than a suspicion keeps: what is not kept must not go round.
     let mut mesh = joined(14, 60);
     mesh.run_for(SECOND * 20);
     let bytes = |mesh: &Simulation| (0..=60).map(|p| mesh.traffic(p).packets).sum::<u64>();
