@@ -24,6 +24,8 @@ mod identity;
 mod pace;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use foca::{Codec as _, Foca, Header, Incarnation, Message, NoCustomBroadcast, PostcardCodec};
@@ -124,6 +126,8 @@ pub(super) struct Detector {
     /// The target of foca's probe, if it was removed meanwhile. foca cannot drop a probe: if the
     /// member is added again, foca takes it for one that did not answer.
     abandoned: Option<MemberId>,
+    /// foca must not shuffle its list now.
+    keeps_order: Arc<AtomicBool>,
     /// For the phase of the first round.
     random: SplitMix,
     out: Vec<Finding>,
@@ -133,7 +137,8 @@ impl Detector {
     pub(super) fn new(me: MemberId, pace: Pace, tag: u32, random: u64) -> Detector {
         let id = FocaId::own(me);
         let mut random = SplitMix(random);
-        let own = Random(SplitMix(random.next()));
+        let keeps_order = Arc::new(AtomicBool::new(false));
+        let own = Random::new(SplitMix(random.next()), Arc::clone(&keeps_order));
         Detector {
             foca: Foca::new(id, pace.config(), own, PostcardCodec),
             pace,
@@ -145,6 +150,7 @@ impl Detector {
             incarnation: 0,
             asked_none: false,
             abandoned: None,
+            keeps_order,
             random,
             out: Vec::new(),
         }
@@ -289,7 +295,7 @@ impl Detector {
     /// instance's own that may be asked to probe.
     pub(super) fn tick(&mut self, now: Timestamp, health: &mut Health, helpers: &[Proven]) {
         if mutated(Bug::TimersAreNotDelivered) {
-            self.timers.clear();
+            (self.timers, self.probe) = (Vec::new(), None);
             return;
         }
         if let Some(probe) = self.probe.as_mut()
@@ -329,7 +335,9 @@ impl Detector {
                 | Timer::RemoveDown(_) => {
                     let probe = self.probe.take();
                     self.asked_none = probe.is_none_or(|probe| probe.helpers.is_empty());
+                    self.keeps_order.store(true, Ordering::Relaxed);
                     self.drive(now, health, |foca, requests| foca.handle_timer(timer, requests));
+                    self.keeps_order.store(false, Ordering::Relaxed);
                     self.abandoned = None;
                 }
             }
@@ -690,4 +698,53 @@ impl Detector {
 
 fn number_of(seq: u32) -> foca::ProbeNumber {
     seq.to_le_bytes()[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Profile;
+
+    fn neighbour(nth: u8) -> Proven {
+        Proven { member: MemberId([nth; 16]), alive: Version { generation: 1, count: 1 } }
+    }
+
+    /// The members that are pinged in so many rounds, if all answer.
+    fn pinged(seed: u64, neighbours: &[Proven], rounds: usize) -> Vec<MemberId> {
+        let pace = Pace::of_rounds(&Profile::lan());
+        let mut detector = Detector::new(MemberId([9; 16]), pace, 0, seed);
+        let mut health = Health::new(8);
+        let mut now = Timestamp::ZERO;
+        detector.set_members(now, &health, neighbours);
+        let mut pinged = Vec::new();
+        while pinged.len() < rounds {
+            now = detector.next_wake();
+            detector.tick(now, &mut health, &[]);
+            for finding in detector.findings() {
+                let Finding::Send(Outgoing { to, what: Step::Ping(seq), .. }) = finding else {
+                    continue;
+                };
+                pinged.push(to);
+                let from = neighbours.iter().find(|proven| proven.member == to).unwrap();
+                assert!(detector.on_ack(now, &mut health, *from, seq));
+            }
+        }
+        pinged
+    }
+
+    #[test]
+    fn each_neighbour_is_pinged_once_in_a_cycle_and_in_the_same_order() {
+        let neighbours: Vec<Proven> = (1..=4).map(neighbour).collect();
+        let mut orders = std::collections::BTreeSet::new();
+        for seed in 0..50 {
+            let pinged = pinged(seed, &neighbours, 40);
+            let mut first = pinged[..4].to_vec();
+            assert!(pinged.chunks(4).all(|cycle| cycle == first), "seed {seed}: {pinged:?}");
+            orders.insert(first.clone());
+            first.sort();
+            first.dedup();
+            assert_eq!(first.len(), 4, "seed {seed}");
+        }
+        assert!(orders.len() > 12, "members have different orders: {}", orders.len());
+    }
 }

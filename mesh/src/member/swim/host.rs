@@ -3,6 +3,8 @@
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Buf as _;
@@ -13,22 +15,40 @@ use super::identity::FocaId;
 use crate::identity::MemberId;
 
 /// SplitMix as foca's source of random numbers.
-pub(super) struct Random(pub(super) SplitMix);
+///
+/// While `keeps_order` is set, every number is the largest. foca shuffles its list when it has probed
+/// all members of it; with the largest number at each step the order stays. So a neighbour is pinged
+/// once in as many periods as there are neighbours. With a new order each time it could take nearly
+/// twice as long, and a death whose other watchers died too would be found that much later.
+pub(super) struct Random {
+    source: SplitMix,
+    keeps_order: Arc<AtomicBool>,
+}
+
+impl Random {
+    pub(super) fn new(source: SplitMix, keeps_order: Arc<AtomicBool>) -> Random {
+        Random { source, keeps_order }
+    }
+
+    fn next(&mut self) -> u64 {
+        if self.keeps_order.load(Ordering::Relaxed) { u64::MAX } else { self.source.next() }
+    }
+}
 
 impl rand_core::TryRng for Random {
     type Error = Infallible;
 
     fn try_next_u32(&mut self) -> Result<u32, Infallible> {
-        Ok((self.0.next() >> 32) as u32)
+        Ok((self.next() >> 32) as u32)
     }
 
     fn try_next_u64(&mut self) -> Result<u64, Infallible> {
-        Ok(self.0.next())
+        Ok(self.next())
     }
 
     fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
         for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice(&self.0.next().to_le_bytes()[..chunk.len()]);
+            chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
         }
         Ok(())
     }
