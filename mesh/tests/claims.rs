@@ -26,6 +26,7 @@ fn every_test_that_the_page_names_exists() {
     let mut text = String::new();
     sources(&here.join("src"), &mut text);
     sources(&here.join("tests"), &mut text);
+    sources(&here.join("../tests/e2e"), &mut text);
     let (_, shown) = PAGE.split_once("## What shows it").unwrap();
     let quoted = shown.split('`').skip(1).step_by(2);
     let names: BTreeSet<&str> = quoted.filter(|name| is_name(name)).collect();

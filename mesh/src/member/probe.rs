@@ -46,8 +46,9 @@ const LOST_DIAL: Duration = Duration::from_secs(30);
 /// Suspicions of its target that a ping carries, and suspicions of others.
 const SUSPICIONS_IN_PING: usize = 4;
 
-/// Every so many probes the ping shows the digest of loads too.
-const LOADS_SHOWN: u32 = 8;
+/// Every so many probes the ping shows the digest of loads too. Neighbours are pinged in a fixed order,
+/// so this is no multiple or divisor of their number: each has its turn.
+const LOADS_SHOWN: u32 = 7;
 
 /// The detectors and what belongs to them.
 pub(super) struct Probes {
@@ -553,6 +554,8 @@ impl<N: Authenticator> Member<N> {
             questions.remove(&target);
         }
         self.follow_neighbourhood(now, None);
+        // Asked again at once: one helper that lies must not hide a death for whole cycles.
+        self.probe(now, target);
     }
 
     pub(super) fn on_heard(&mut self, now: Timestamp, from: MemberId, seq: u32, target: MemberId) {
