@@ -68,7 +68,7 @@ pub const PROTOCOL: u8 = 2;
 /// Members that a mesh may have. Beyond it nobody new is taken in.
 pub const MEMBERS: usize = 65_536;
 
-/// What a member is told at its start.
+/// Identity, address and settings with which a member starts.
 #[derive(Debug, Clone)]
 pub struct MemberStart {
     /// Who we are.
@@ -160,9 +160,9 @@ pub enum Delivery {
 pub enum MemberOutput {
     /// Send this, or drop it if there is no link. Never wait.
     Send {
-        /// The receiver.
+        /// Member that the message is for.
         to: MemberId,
-        /// The message.
+        /// Message to be encoded and sent.
         message: Message,
         /// How it travels.
         delivery: Delivery,
@@ -171,7 +171,7 @@ pub enum MemberOutput {
     Dial {
         /// The member that must answer there. `None`: any, the address is a seed.
         peer: Option<MemberId>,
-        /// Its address.
+        /// UDP address to dial.
         address: SocketAddr,
     },
     /// Close the link.
@@ -188,7 +188,7 @@ pub enum MemberOutput {
 pub enum MemberEvent {
     /// A member is present: new, again, with a new generation, or at another address.
     Present {
-        /// The member.
+        /// Member that is present, as its certificate names it.
         identity: Arc<MemberIdentity>,
         /// Its generation: higher after every restart.
         generation: u64,
@@ -197,7 +197,7 @@ pub enum MemberEvent {
     },
     /// A member is missing.
     Missing {
-        /// The member.
+        /// Member that is missing, as its certificate names it.
         identity: Arc<MemberIdentity>,
         /// It sent a leave message.
         left: bool,
@@ -308,10 +308,11 @@ struct Own {
     unpushed: u8,
     /// When a record of an older life made us begin another.
     reborn: Timestamp,
-    /// When this member last refuted a suspicion, who suspected which alive record last, and the least time until
-    /// the next refutation.
+    /// When this member last refuted a suspicion.
     refuted: Timestamp,
+    /// Which member suspected it last, and the alive record that the suspicion names.
     suspected_by: Option<(MemberId, Version)>,
+    /// Least time until the next refutation of a cell's suspicion.
     refute_gap: Duration,
 }
 

@@ -81,7 +81,7 @@ pub enum Bug {
     NeverRefutes,
     /// foca's timers are never delivered: no probe, no timeout.
     TimersAreNotDelivered,
-    /// An answer counts whoever sends it.
+    /// An answer to a ping counts also if another member than the target sends it.
     SourceIsNotChecked,
     /// A suspicion counts without its author's signature.
     UnsignedSuspicions,

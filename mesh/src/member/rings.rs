@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// Whoever is upgraded first: each member is watched by some, and gossip reaches all.
+    /// In any order of upgrades each member is watched, and gossip reaches all.
     #[test]
     fn in_a_mesh_of_two_versions_everybody_is_watched_and_reached() {
         for (count, older) in [(2, 1), (3, 1), (6, 3), (40, 1), (40, 20), (40, 39), (400, 200)] {

@@ -470,7 +470,7 @@ mod tests {
         assert_eq!(suspicion_timeout(&profile, Kind::Cell, another), None);
     }
 
-    /// Whoever joins in, and whoever judges: more suspicions never give the suspected member more time.
+    /// At cells and coordinators, more suspicions never give the suspected member more time.
     #[test]
     fn every_further_suspicion_shortens_the_time_or_leaves_it() {
         let order = |span: Option<Duration>| span.unwrap_or(Duration::MAX);

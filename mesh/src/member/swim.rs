@@ -67,7 +67,7 @@ pub(super) enum Step {
     IndirectPing,
     /// `target` answered the ping that was sent for `to`.
     Reached { target: MemberId },
-    /// Only suspicions.
+    /// A message that carries suspicions and nothing else.
     Gossip,
 }
 

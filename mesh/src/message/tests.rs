@@ -13,7 +13,7 @@ use crate::record::{
 };
 use crate::simulation::{Simulation, sample_info, sample_load};
 
-/// An authenticator that signs with what it is told.
+/// An authenticator whose signatures consist of one given byte.
 struct Fixed(u8);
 
 impl crate::identity::Authenticator for Fixed {

@@ -1,4 +1,4 @@
-//! Signatures that cost nothing: whoever has the ca can check them, and forge them too.
+//! Signatures that cost nothing: a test that has the CA can check them, and forge them too.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 

@@ -65,7 +65,7 @@ impl Proven {
         foca::Member::new(self.id(), self.incarnation(), state)
     }
 
-    /// The inverse of the above.
+    /// The alive record that foca's identity and incarnation stand for: the inverse of [`Proven::state`].
     pub(super) fn of(member: &foca::Member<FocaId>) -> Proven {
         let FocaId { member: id, generation, epoch } = *member.id();
         let count = epoch << INCARNATION_BITS | u32::from(member.incarnation());

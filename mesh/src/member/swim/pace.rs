@@ -58,7 +58,7 @@ pub(in crate::member) struct Pace {
 }
 
 impl Pace {
-    /// The neighbourhood's.
+    /// Pace of the rounds in which a member probes its neighbours.
     pub(in crate::member) fn of_rounds(profile: &Profile) -> Pace {
         Pace { period: profile.probe_period, rtt: profile.probe_rtt, ..Pace::of_question(profile) }
     }
