@@ -20,7 +20,7 @@ PROTOBUF := 7.36.2
 # How root runs a target with the Rust that rustup has put into somebody's home, for an echo.
 AS_ROOT := sudo env PATH=\"\$$PATH\" RUSTUP_HOME=\"\$${RUSTUP_HOME:-\$$HOME/.rustup}\" CARGO_HOME=\"\$${CARGO_HOME:-\$$HOME/.cargo}\"
 
-.PHONY: help setup tools demo test check fmt clippy deny bench sim fuzz vm security schemathesis package tar vmtest reference upgrade-mesh
+.PHONY: help setup tools demo test check fmt clippy deny bench sim fuzz vm security schemathesis package tar vmtest reference upgrade-mesh golden
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -225,6 +225,10 @@ vmtest: package tar ## Packages and tar in a virtual machine: install, join, run
 reference: setup ## Write docs/reference anew from the programs themselves; needs root
 	@cargo build -q -p volvox-coordinator -p volvox-agent -p volvox-cli
 	VOLVOX_WRITE=1 cargo test -q -p volvox-tests --test release -- reference cluster
+
+golden: setup ## Write the golden bytes of messages and records again: right for what is new, see golden/src/lib.rs
+	VOLVOX_WRITE=1 cargo test -q -p volvox-protocol -p volvox-mesh -p volvox-coordinator -p volvox-agent --lib golden::
+	VOLVOX_WRITE=1 cargo test -q -p volvox-protocol -p volvox-coordinator --test golden
 
 # Each in a folder of its own; the dependencies that both have are built once.
 upgrade-mesh: setup ## A mesh of the version before foca and this one side by side: real processes; needs root

@@ -49,11 +49,12 @@ const IO: [(&str, &str); 19] = [
 const ITEMS: [&str; 7] = ["fn", "struct", "enum", "impl", "const", "static", "macro_rules"];
 
 /// Which of our crates a crate may name in its `Cargo.toml`: the arrows, none of which points back.
-const ARROWS: [(&str, &[&str]); 8] = [
-    ("protocol", &[]),
-    ("mesh", &["protocol"]),
-    ("agent", &["protocol", "mesh"]),
-    ("coordinator", &["protocol", "mesh"]),
+const ARROWS: [(&str, &[&str]); 9] = [
+    ("golden", &[]),
+    ("protocol", &["golden"]),
+    ("mesh", &["protocol", "golden"]),
+    ("agent", &["protocol", "mesh", "golden"]),
+    ("coordinator", &["protocol", "mesh", "golden"]),
     ("cli", &["protocol"]),
     ("bench", &["protocol", "mesh", "agent", "coordinator", "tests"]),
     ("tests", &["protocol", "mesh", "agent", "coordinator", "cli"]),
