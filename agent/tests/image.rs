@@ -18,8 +18,9 @@ use volvox_agent::image::cancel::Cancel;
 use volvox_agent::image::checksum::{Checksum, sha256_hex};
 use volvox_agent::image::fetch::{FetchConfig, FetchError, Fetched, Fetcher, Validators, Want};
 use volvox_agent::image::http::HttpConfig;
-use volvox_agent::image::retry::{Backoff, Network};
+use volvox_agent::image::retry::{Network, Retries};
 use volvox_agent::image::upload::Verb;
+use volvox_protocol::time::Backoff;
 
 /// What the server says, and what it does then.
 struct Reply {
@@ -111,7 +112,10 @@ fn config() -> FetchConfig {
             ..HttpConfig::default()
         },
         max_bytes: 1 << 20,
-        backoff: Backoff { first: quick, longest: quick, ..Backoff::default() },
+        retries: Retries {
+            backoff: Backoff { first: quick, longest: quick },
+            ..Retries::default()
+        },
         file_folders: Vec::new(),
     }
 }
@@ -262,7 +266,7 @@ fn https_trusts_whom_it_is_told_to_and_never_steps_down() {
         return skip(name, "no openssl program to make a certificate with");
     };
     let mut trusting = config();
-    trusting.backoff.tries = 1;
+    trusting.retries.tries = 1;
     trusting.http.trusted = home.path().join("cert");
     let get = |url: &str, config: &FetchConfig| {
         fetch_with(config.clone(), url, None, &Cancel::new()).map(|(_, bytes)| bytes)
@@ -272,7 +276,7 @@ fn https_trusts_whom_it_is_told_to_and_never_steps_down() {
     let error = get(&url.replace("localhost", "127.0.0.1"), &trusting).unwrap_err();
     assert!(matches!(error, FetchError::Transfer { .. }), "{error:?}");
     let mut wary = config();
-    wary.backoff.tries = 1;
+    wary.retries.tries = 1;
     let error = get(&url, &wary).unwrap_err();
     assert!(matches!(error, FetchError::Transfer { .. }), "{error:?}");
     let plain = Server::start(|_, _| reply("200 OK", b"unsafe"));
@@ -300,7 +304,7 @@ fn skip(name: &str, why: &str) {
 fn a_server_that_stops_or_floods_is_left() {
     let mut quick = config();
     quick.http.idle = Duration::from_millis(100);
-    quick.backoff.tries = 1;
+    quick.retries.tries = 1;
     let server = Server::start(|_, _| Reply {
         then: Then::Hang,
         ..reply("200 OK\r\ncontent-length: 10", b"abc")

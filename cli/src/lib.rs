@@ -15,7 +15,6 @@ mod nearest;
 mod output;
 mod progress;
 mod random;
-mod span;
 mod wait;
 
 use std::process::ExitCode;

@@ -13,7 +13,7 @@ use clap::ValueEnum;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
-use volvox_protocol::time::Timestamp;
+use volvox_protocol::time::{Timestamp, span};
 
 use crate::error::{Code, Failure};
 
@@ -229,7 +229,7 @@ pub(crate) fn now() -> Timestamp {
 
 /// How long ago that was; a dash for never.
 pub(crate) fn age(now: Timestamp, then: Timestamp) -> String {
-    if then == Timestamp::ZERO { "-".to_owned() } else { crate::span::show(now.since(then)) }
+    if then == Timestamp::ZERO { "-".to_owned() } else { span::show(now.since(then)) }
 }
 
 #[cfg(test)]

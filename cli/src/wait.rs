@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use volvox_protocol::actual_lrp::ActualLrp;
 use volvox_protocol::id::{DefinitionId, ProcessGuid};
+use volvox_protocol::time::{Backoff, span};
 
 use crate::args::WaitingFor;
 use crate::client::Client;
 use crate::error::{Code, Failure};
 use crate::output::{Output, Style};
 use crate::progress::{self, Look, Step, Verdict};
-use crate::span;
 
 /// Between two looks, at first; it grows.
 const SOON: Duration = Duration::from_millis(100);
@@ -21,6 +21,12 @@ const SOON: Duration = Duration::from_millis(100);
 const LATE: Duration = Duration::from_millis(1_000);
 /// A coordinator that is being restarted is away for so long; then we give up.
 const AWAY: Duration = Duration::from_secs(60);
+
+/// Before a stream that broke is opened again.
+const RECONNECT: Backoff =
+    Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(10) };
+/// A stream that lasted so long was a good one: what comes next is a new failure.
+const LASTED: Duration = Duration::from_secs(30);
 
 /// Who watches says when it is enough.
 pub(crate) const FOR_EVER: WaitingFor = WaitingFor { timeout: Duration::ZERO };
@@ -74,6 +80,30 @@ impl Patience {
             }
             Err(failure) => Err(failure),
         }
+    }
+}
+
+/// When a stream of events or log lines that broke is opened again.
+#[derive(Default)]
+pub(crate) struct Reconnect {
+    /// In a row.
+    failures: u32,
+}
+
+impl Reconnect {
+    /// The stream that was opened then is over: says why, once in a row, and waits.
+    pub(crate) fn wait(
+        &mut self,
+        out: &mut Output,
+        opened: Instant,
+        why: &str,
+    ) -> Result<(), Failure> {
+        let has_lasted = opened.elapsed() > LASTED;
+        self.failures = if has_lasted { 0 } else { self.failures.saturating_add(1) };
+        if self.failures == 1 && !out.is_json() {
+            out.note(&format!("{why}: connecting again"))?;
+        }
+        out.pause(RECONNECT.after(self.failures.saturating_add(1)))
     }
 }
 

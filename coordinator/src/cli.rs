@@ -7,11 +7,11 @@ mod mesh;
 pub(crate) mod owner;
 mod serve;
 mod socket;
-mod span;
 mod token;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use self::cert::CertCommand;
 use self::init::InitArgs;
@@ -20,6 +20,7 @@ use self::token::TokenCommand;
 use crate::config::{Config, LogFormat, SAMPLE};
 use crate::offline;
 use clap::{CommandFactory as _, Parser, Subcommand};
+use volvox_protocol::time::span;
 
 /// The configuration of an installed coordinator: taken when none is named and it is there.
 const CONFIG: &str = "/etc/volvox/coordinator.toml";
@@ -203,4 +204,24 @@ fn config(check: Option<&Path>) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the lifetime of a token or certificate: a second at least.
+fn lifetime(text: &str) -> Result<Duration, String> {
+    let span = span::parse(text).map_err(|error| error.to_string())?;
+    let least = (span >= Duration::from_secs(1)).then_some(span);
+    least.ok_or_else(|| format!("{text:?}: a second to ten years is wanted"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lifetime_is_a_second_at_least() {
+        assert_eq!(lifetime("1s"), Ok(Duration::from_secs(1)));
+        for bad in ["0", "0d", "999ms", "3", "9999d"] {
+            assert!(lifetime(bad).is_err(), "{bad:?} was let through");
+        }
+    }
 }

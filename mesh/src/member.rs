@@ -312,8 +312,8 @@ struct Own {
     refuted: Timestamp,
     /// Which member suspected it last, and the alive record that the suspicion names.
     suspected_by: Option<(MemberId, Version)>,
-    /// Least time until the next refutation of a cell's suspicion.
-    refute_gap: Duration,
+    /// How often that member has suspected it since, in a row.
+    suspicions: u32,
 }
 
 /// One who was missing for so long that it is in no table any more.
@@ -389,7 +389,7 @@ impl<N: Authenticator> Member<N> {
             reborn: Timestamp::ZERO,
             refuted: Timestamp::ZERO,
             suspected_by: None,
-            refute_gap: profile.suspicion_shortest,
+            suspicions: 0,
         };
         let synced = start.is_first;
         let probes = Probes::new(identity.member, &profile, &mut random);

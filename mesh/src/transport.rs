@@ -40,6 +40,7 @@ use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
 use quinn::{Endpoint, TokioRuntime, VarInt};
 use rustls::pki_types::CertificateDer;
 use tokio::sync::{Notify, Semaphore, mpsc};
+use volvox_protocol::time::Timestamp;
 
 pub use counters::{Counters, Reason};
 pub use enrolment::{ENROL_LIMIT, EnrolError, Enrolment, enrol};
@@ -307,8 +308,8 @@ impl Inner {
     }
 
     /// Time since the transport was opened: the clock of the quotas.
-    fn now(&self) -> Duration {
-        self.opened.elapsed()
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.opened.elapsed()
     }
 
     /// The quota of a member, created if it does not exist.
@@ -353,7 +354,7 @@ impl LinkState {
     }
 
     /// Drops the quotas of members that have no link and whose quota is full again.
-    fn forget_shares(&mut self, now: Duration) {
+    fn forget_shares(&mut self, now: Timestamp) {
         if self.shares.len() > self.pool.len() + SHARES_LEFT {
             // The link of a member has a second reference to the quota.
             self.shares.retain(|_, quota| Arc::strong_count(quota) > 1 || !quota.is_whole(now));

@@ -1,10 +1,18 @@
 //! Time as the board knows it: a number that was passed in. Nothing here knows what time it is.
 
+pub mod span;
+
+mod backoff;
+mod bucket;
+
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+pub use backoff::Backoff;
+pub use bucket::TokenBucket;
 
 /// Nanoseconds since the Unix epoch: the form in which Diego's API shows every time.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -20,7 +20,7 @@ use super::folder::Folder;
 use super::http::{DeniedAddress, Http, HttpConfig, NoTrust};
 use super::limits::{Limits, OverLimit};
 use super::name::EntryPath;
-use super::retry::{Backoff, file_path, shown_url};
+use super::retry::{Retries, file_path, shown_url};
 use super::unpack::CHUNK_BYTES;
 
 /// The longest `ETag` or `Last-Modified` that we keep; with a longer one an answer has none.
@@ -34,7 +34,7 @@ pub struct FetchConfig {
     /// The largest file.
     pub max_bytes: u64,
     /// When to try again.
-    pub backoff: Backoff,
+    pub retries: Retries,
     /// Folders below which `file:` may read; none: never.
     pub file_folders: Vec<PathBuf>,
 }
@@ -44,7 +44,7 @@ impl Default for FetchConfig {
         FetchConfig {
             http: HttpConfig::default(),
             max_bytes: 8 << 30,
-            backoff: Backoff::default(),
+            retries: Retries::default(),
             file_folders: Vec::new(),
         }
     }
@@ -211,15 +211,15 @@ impl FetchError {
 pub struct Fetcher {
     http: Http,
     max_bytes: u64,
-    backoff: Backoff,
+    retries: Retries,
     file_folders: Vec<PathBuf>,
 }
 
 impl Fetcher {
     /// Reads the trusted certificates.
     pub fn new(config: FetchConfig) -> Result<Fetcher, NoTrust> {
-        let FetchConfig { http, max_bytes, backoff, file_folders } = config;
-        Ok(Fetcher { http: Http::new(http)?, max_bytes, backoff, file_folders })
+        let FetchConfig { http, max_bytes, retries, file_folders } = config;
+        Ok(Fetcher { http: Http::new(http)?, max_bytes, retries, file_folders })
     }
 
     /// The client, for uploads.
@@ -244,7 +244,7 @@ impl Fetcher {
                 Err(error) => error,
             };
             failed += 1;
-            let pause = self.backoff.pause(failed, jitter()).filter(|_| error.is_passing());
+            let pause = self.retries.pause(failed, jitter()).filter(|_| error.is_passing());
             let Some(pause) = pause else { return Err(error) };
             tracing::debug!(%error, failed, ?pause, "a download will be tried again");
             want.cancel.wait(pause);

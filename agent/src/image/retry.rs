@@ -10,40 +10,35 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How often, and with which pauses.
+use volvox_protocol::time::Backoff;
+
+/// How often a download is tried, and with which pauses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Backoff {
+pub struct Retries {
     /// Tries in all.
     pub tries: u32,
-    /// The pause after the first; each later one is twice as long.
-    pub first: Duration,
-    /// No pause is longer, before the jitter.
-    pub longest: Duration,
+    /// The pauses between them, before the jitter.
+    pub backoff: Backoff,
     /// The jitter is cut to this.
     pub max_jitter: Duration,
 }
 
-impl Default for Backoff {
+impl Default for Retries {
     /// As Diego: four tries, 0.5 s doubling to 5 s, and up to 0.2 s more.
     fn default() -> Self {
-        Backoff {
+        Retries {
             tries: 4,
-            first: Duration::from_millis(500),
-            longest: Duration::from_secs(5),
+            backoff: Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(5) },
             max_jitter: Duration::from_millis(200),
         }
     }
 }
 
-impl Backoff {
+impl Retries {
     /// The pause after so many failed tries; `None`: that was the last.
     pub fn pause(&self, failed: u32, jitter: Duration) -> Option<Duration> {
-        if failed >= self.tries {
-            return None;
-        }
-        let doubled = 2_u32.saturating_pow(failed.saturating_sub(1));
-        let pause = self.first.saturating_mul(doubled).min(self.longest);
-        Some(pause + jitter.min(self.max_jitter))
+        let pause = self.backoff.after(failed) + jitter.min(self.max_jitter);
+        (failed < self.tries).then_some(pause)
     }
 }
 
@@ -131,14 +126,14 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_the_longest_and_end() {
-        let backoff = Backoff { tries: 7, ..Backoff::default() };
+        let retries = Retries { tries: 7, ..Retries::default() };
         let pauses: Vec<u128> = (1..=7)
-            .map_while(|failed| backoff.pause(failed, Duration::from_secs(9)))
+            .map_while(|failed| retries.pause(failed, Duration::from_secs(9)))
             .map(|it| it.as_millis())
             .collect();
         assert_eq!(pauses, [700, 1200, 2200, 4200, 5200, 5200]);
-        assert_eq!(Backoff::default().pause(4, Duration::ZERO), None);
-        assert_eq!(Backoff::default().pause(3, Duration::ZERO), Some(Duration::from_secs(2)));
+        assert_eq!(Retries::default().pause(4, Duration::ZERO), None);
+        assert_eq!(Retries::default().pause(3, Duration::ZERO), Some(Duration::from_secs(2)));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
-use volvox_protocol::time::Timestamp;
+use std::time::Duration;
+
+use volvox_protocol::time::{Timestamp, TokenBucket};
 
 use crate::runtime::spec::CAPTURE_BYTES;
 
@@ -94,8 +96,7 @@ impl Tail {
 #[derive(Debug)]
 pub(crate) struct Rate {
     bytes_per_second: u64,
-    left: u64,
-    filled_at: Timestamp,
+    bucket: TokenBucket,
     told_at: Option<Timestamp>,
 }
 
@@ -112,43 +113,30 @@ pub(crate) enum Verdict {
 
 impl Rate {
     pub(crate) fn new(bytes_per_second: u64, now: Timestamp) -> Self {
-        Rate { bytes_per_second, left: bytes_per_second, filled_at: now, told_at: None }
+        let bucket = TokenBucket::full(now, bytes_per_second, bytes_per_second);
+        Rate { bytes_per_second, bucket, told_at: None }
     }
 
     /// Judges a line. After one that found no room everything is dropped for a second.
     pub(crate) fn judge(&mut self, now: Timestamp, bytes: usize) -> Verdict {
-        const SECOND: u128 = 1_000_000_000;
-        if let Some(told_at) = self.told_at
-            && now.since(told_at).as_nanos() < SECOND
-        {
+        if self.told_at.is_some_and(|told_at| now.since(told_at) < Duration::from_secs(1)) {
             return Verdict::Drop;
         }
-        let grown =
-            u128::from(self.bytes_per_second) * now.since(self.filled_at).as_nanos() / SECOND;
-        if grown > 0 {
-            let left = u128::from(self.left).saturating_add(grown);
-            self.left = u64::try_from(left).unwrap_or(u64::MAX).min(self.bytes_per_second);
-            self.filled_at = now;
+        if self.bucket.take(now, bytes as u64) {
+            return Verdict::Keep;
         }
-        match self.left.checked_sub(bytes as u64) {
-            Some(left) => {
-                self.left = left;
-                Verdict::Keep
-            }
-            // A limit of nothing is meant to be silent.
-            None if self.bytes_per_second == 0 => Verdict::Drop,
-            None => {
-                self.told_at = Some(now);
-                Verdict::DropAndTell
-            }
+        // A limit of nothing is meant to be silent.
+        if self.bytes_per_second == 0 {
+            return Verdict::Drop;
         }
+        self.told_at = Some(now);
+        Verdict::DropAndTell
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn lines(chunks: &[&[u8]]) -> Vec<Vec<u8>> {
         let (mut lines, mut all) = (Lines::default(), Vec::new());

@@ -2,10 +2,10 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use serde_json::{Map, Value, json};
+use volvox_protocol::time::span;
 
 use super::keys::unknown;
 use crate::error::Failure;
-use crate::span;
 
 /// Who runs a command when nobody says who.
 pub(super) const USER: &str = "root";

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use volvox_protocol::id::{CellId, DefinitionId, Domain, ProcessGuid};
-
-use crate::span;
+use volvox_protocol::time::span;
 
 /// Whether to wait, and for how long.
 #[derive(Debug, Clone, Copy, Args)]

@@ -8,9 +8,9 @@ use clap::{Args, Subcommand};
 use clap_complete::Shell;
 use volvox_protocol::id::{CellId, Domain, ProcessGuid, TaskGuid};
 use volvox_protocol::role::Role;
+use volvox_protocol::time::span;
 
 use super::Waiting;
-use crate::span;
 
 #[derive(Debug, Args)]
 #[command(after_help = "With --json, one object for each event: {\"id\", \"event\", \"data\"}.

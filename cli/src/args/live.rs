@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use volvox_protocol::id::{InstanceGuid, ProcessGuid, TaskGuid};
-
-use crate::span;
+use volvox_protocol::time::span;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

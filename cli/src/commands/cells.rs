@@ -1,12 +1,12 @@
 //! `volvox cells`: the machines of the fleet.
 
 use volvox_protocol::api::{CellState, CellStatesResponse, NoRequest};
+use volvox_protocol::time::span;
 
 use crate::Context;
 use crate::client::Client;
 use crate::error::Failure;
 use crate::output::{Cell, Table, now};
-use crate::span;
 
 pub(super) fn run(context: &mut Context) -> Result<(), Failure> {
     let states = states(&context.client()?)?;

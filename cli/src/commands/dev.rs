@@ -31,7 +31,7 @@ use crate::args::DevArgs;
 use crate::client::place;
 use crate::error::Failure;
 use crate::output::{Output, Style};
-use crate::span;
+use volvox_protocol::time::span;
 
 pub(crate) use self::layout::MOST_CELLS;
 

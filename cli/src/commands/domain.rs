@@ -2,12 +2,12 @@
 
 use serde_json::json;
 use volvox_protocol::api::{DomainsResponse, LifecycleResponse, NoRequest, UpsertDomainRequest};
+use volvox_protocol::time::span;
 
 use crate::Context;
 use crate::args::DomainCommand;
 use crate::error::Failure;
 use crate::output::Table;
-use crate::span;
 
 pub(super) fn run(context: &mut Context, command: DomainCommand) -> Result<(), Failure> {
     let client = context.client()?;

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 use volvox_protocol::api::{CellRequestBody, LifecycleResponse};
+use volvox_protocol::time::span;
 
 use super::cells;
 use crate::Context;
 use crate::args::EvacuateArgs;
 use crate::error::{Code, Failure};
-use crate::span;
 use crate::wait::Patience;
 
 pub(super) fn run(context: &mut Context, args: &EvacuateArgs) -> Result<(), Failure> {

@@ -9,18 +9,12 @@ use crate::args::EventsArgs;
 use crate::client::sse::{self, Event};
 use crate::error::{Code, Failure};
 use crate::output::{Output, Style};
-
-/// Before a stream is opened again, at first; doubled with each failure in a row.
-const SOON: Duration = Duration::from_millis(200);
-/// Before a stream is opened again, at most.
-const LATE: Duration = Duration::from_secs(10);
-/// A stream that lasted so long was a good one: what comes next is a new failure.
-const LASTED: Duration = Duration::from_secs(30);
+use crate::wait::Reconnect;
 
 pub(super) fn run(context: &mut Context, args: &EventsArgs) -> Result<(), Failure> {
     let client = context.client()?;
     let mut reader = Reader { last: args.after.clone(), left: args.count, snapshot: args.snapshot };
-    let mut failures = 0_u32;
+    let mut reconnect = Reconnect::default();
     let mut has_worked = false;
     while reader.left != Some(0) {
         let begun = Instant::now();
@@ -39,11 +33,7 @@ pub(super) fn run(context: &mut Context, args: &EventsArgs) -> Result<(), Failur
         if reader.left == Some(0) {
             break;
         }
-        failures = if begun.elapsed() > LASTED { 0 } else { failures.saturating_add(1) };
-        if failures == 1 && !context.out.is_json() {
-            context.out.note(&format!("{ended}: connecting again"))?;
-        }
-        std::thread::sleep(SOON.saturating_mul(1 << failures.min(8)).min(LATE));
+        reconnect.wait(&mut context.out, begun, &ended)?;
     }
     Ok(())
 }

@@ -5,12 +5,12 @@ use volvox_protocol::api::{
     JoinTokenIdRequest, JoinTokenRequest, JoinTokenResponse, JoinTokensResponse, LifecycleResponse,
     MemberRole, NoRequest,
 };
+use volvox_protocol::time::span;
 
 use crate::Context;
 use crate::args::JoinTokenCommand;
 use crate::error::{Code, Failure};
 use crate::output::{Table, now};
-use crate::span;
 
 pub(super) fn run(context: &mut Context, command: JoinTokenCommand) -> Result<(), Failure> {
     let client = context.client()?;

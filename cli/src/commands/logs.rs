@@ -11,13 +11,7 @@ use crate::Context;
 use crate::args::LogsArgs;
 use crate::error::{Code, Failure};
 use crate::output::{Output, Style, now};
-
-/// Before a log that broke off is opened again, at first; doubled with each failure in a row.
-const SOON: Duration = Duration::from_millis(200);
-/// Before it is opened again, at most.
-const LATE: Duration = Duration::from_secs(10);
-/// A log that lasted so long was a good one: what comes next is a new failure.
-const LASTED: Duration = Duration::from_secs(30);
+use crate::wait::Reconnect;
 
 pub(super) fn run(context: &mut Context, args: &LogsArgs) -> Result<(), Failure> {
     let client = context.client()?;
@@ -26,7 +20,7 @@ pub(super) fn run(context: &mut Context, args: &LogsArgs) -> Result<(), Failure>
         tail: args.tail,
         ..Reader::default()
     };
-    let (mut failures, mut has_worked) = (0_u32, false);
+    let (mut reconnect, mut has_worked) = (Reconnect::default(), false);
     loop {
         let begun = Instant::now();
         let ended = match client.events(&reader.path(args), None) {
@@ -44,11 +38,7 @@ pub(super) fn run(context: &mut Context, args: &LogsArgs) -> Result<(), Failure>
         };
         let Some(why) = ended else { break };
         reader.resume();
-        failures = if begun.elapsed() > LASTED { 0 } else { failures.saturating_add(1) };
-        if failures == 1 && !context.out.is_json() {
-            context.out.note(&format!("{why}: connecting again"))?;
-        }
-        context.out.pause(SOON.saturating_mul(1 << failures.min(8)).min(LATE))?;
+        reconnect.wait(&mut context.out, begun, &why)?;
     }
     if reader.failed {
         return Err(Failure::failed("not every log could be read to its end"));

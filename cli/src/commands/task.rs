@@ -9,6 +9,7 @@ use volvox_protocol::api::{
 };
 use volvox_protocol::id::TaskGuid;
 use volvox_protocol::task::{Task, TaskState};
+use volvox_protocol::time::span;
 
 use super::run::put;
 use crate::Context;
@@ -18,7 +19,6 @@ use crate::client::Client;
 use crate::error::{Code, Failure};
 use crate::output::{Cell, Output, Style, Table, age, now};
 use crate::random;
-use crate::span;
 use crate::wait::Patience;
 
 /// What is said of a task that is not there.

@@ -37,9 +37,7 @@ use super::score::Needs;
 use super::settings::Settings;
 use heard::Heard;
 
-pub use heard::{
-    ANSWER_WITHIN, MOST_UNANSWERED, PAUSE, PAUSE_DOUBLINGS, QUICK_REFUSALS, REFLECTED_WITHIN,
-};
+pub use heard::{ANSWER_WITHIN, MOST_UNANSWERED, PAUSE, QUICK_REFUSALS, REFLECTED_WITHIN};
 
 /// Cells that are listened to: more than any mesh has.
 pub const MOST_CELLS: usize = 100_000;

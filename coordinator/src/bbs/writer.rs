@@ -16,7 +16,7 @@ use std::time::Duration;
 use tracing::{error, warn};
 use volvox_protocol::event::Event;
 use volvox_protocol::mutation::{Bug, mutated};
-use volvox_protocol::time::Timestamp;
+use volvox_protocol::time::{Backoff, Timestamp};
 
 use super::command::{Change, Command, Effect, Reply};
 use super::driver::CallError;
@@ -27,9 +27,9 @@ use super::view::View;
 
 /// Changes after which a transaction takes no further command: one may bring a hundred thousand.
 const CHANGES: usize = 20_000;
-/// How long the writer leaves its own work alone when the disk does not take it; doubled each time.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long the writer leaves its own work alone when the disk does not take it.
+pub(super) const PAUSE: Backoff =
+    Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 
 /// What makes a board's changes last.
 pub trait Keeper {
@@ -114,7 +114,8 @@ pub struct Writer<K> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trouble {
     pub(super) until: Timestamp,
-    pub(super) pause: Duration,
+    /// Failures in a row, each after the pause of the one before.
+    pub(super) failures: u32,
 }
 
 /// Whoever asked for a command, with the answer.
@@ -193,7 +194,7 @@ impl<K: Keeper> Writer<K> {
             }
             if let Err(error) = self.recover(now, outlet) {
                 self.failed(now, &error);
-                self.recovers_at = now + FIRST_PAUSE;
+                self.recovers_at = now + PAUSE.first;
                 return self.refuse_all(now, random, batch, error);
             }
         }
@@ -317,16 +318,13 @@ impl<K: Keeper> Writer<K> {
     /// Notes that the disk did not do its part, and leaves our own work alone for a while. Said
     /// once: the log is likely to be on the same disk.
     pub(super) fn failed(&mut self, now: Timestamp, error: &StoreError) {
-        let pause = match self.trouble {
-            None => {
-                error!(%error, "a batch was not saved; saying so once until the disk takes changes");
-                FIRST_PAUSE
-            }
-            Some(trouble) => (trouble.pause * 2).min(LONGEST_PAUSE),
-        };
+        if self.trouble.is_none() {
+            error!(%error, "a batch was not saved; saying so once until the disk takes changes");
+        }
         let waiting = self.trouble.is_some_and(|trouble| trouble.until > now);
         if !waiting {
-            self.trouble = Some(Trouble { until: now + pause, pause });
+            let failures = self.trouble.map_or(1, |trouble| trouble.failures.saturating_add(1));
+            self.trouble = Some(Trouble { until: now + PAUSE.after(failures), failures });
         }
     }
 

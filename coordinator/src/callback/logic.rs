@@ -23,7 +23,7 @@ use volvox_protocol::api::CallbackFailure;
 use volvox_protocol::id::TaskGuid;
 use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::task::Task;
-use volvox_protocol::time::Timestamp;
+use volvox_protocol::time::{Backoff, Timestamp};
 
 use crate::bbs::command::{Command, Which};
 
@@ -368,8 +368,8 @@ impl Callbacks {
     fn pause(&mut self, now: Timestamp, key: &Key) {
         let Some(telling) = self.under_way.get_mut(key) else { return };
         telling.stage = Stage::Pauses;
-        let doubled = 2_u32.saturating_pow(telling.tries.saturating_sub(1));
-        let until = now + self.settings.pause.saturating_mul(doubled);
+        let backoff = Backoff { first: self.settings.pause, longest: Duration::MAX };
+        let until = now + backoff.after(telling.tries);
         let host = telling.host.clone();
         self.pauses.insert((until, key.clone()));
         self.leave(&host);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use volvox_protocol::id::CellId;
 use volvox_protocol::mutation::{Bug, mutated};
-use volvox_protocol::time::Timestamp;
+use volvox_protocol::time::{Backoff, Timestamp};
 
 /// How much longer than one that stays the same a changing difference may last.
 pub const RESTLESS: u32 = 6;
@@ -91,8 +91,8 @@ impl Watch {
         }
         let stays = known.same_since + self.lasts <= now;
         let restless = known.since.max(known.last_order) + self.lasts * RESTLESS <= now;
-        let pause = self.lasts.saturating_mul(1 << known.ordered.min(20)).min(self.longest_pause);
-        let rested = known.ordered == 0 || known.last_order + pause <= now;
+        let pause = Backoff { first: self.lasts.saturating_mul(2), longest: self.longest_pause };
+        let rested = known.last_order + pause.after(known.ordered) <= now;
         if (stays || restless) && rested && !mutated(Bug::NoSyncOnMismatch) {
             known.ordered += 1;
             known.last_order = now;

@@ -8,8 +8,8 @@ use clap::Subcommand;
 use volvox_mesh::tls::config::system_clock;
 use volvox_protocol::id::CellId;
 
+use super::lifetime;
 use super::owner::as_owner;
-use super::span;
 use crate::api::access::Role;
 use crate::api::tls::{Order, Terms, ensure_authority, issue};
 use crate::offline::say;
@@ -36,7 +36,7 @@ pub(crate) enum CertCommand {
         #[arg(long)]
         out: PathBuf,
         /// For how long, such as 12h or 90d.
-        #[arg(long, default_value = "90d", value_parser = span::parse)]
+        #[arg(long, default_value = "90d", value_parser = lifetime)]
         expires: Duration,
         /// A private key to make it for, in PEM: for peers with TLS 1.2 an RSA key. Without it, a new
         /// one is made (ECDSA, P-256).

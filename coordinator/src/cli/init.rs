@@ -17,7 +17,7 @@ use volvox_mesh::tls::token::JoinToken;
 use volvox_protocol::api::{JoinTokenRequest, JoinTokenResponse, MemberRole};
 
 use super::owner::become_owner;
-use super::{installed, socket, span};
+use super::{installed, lifetime, socket};
 use crate::config::Config;
 use crate::offline::{note, say};
 use crate::run::{AUTHORITY, MEMBER};
@@ -44,7 +44,7 @@ pub(crate) struct InitArgs {
     #[arg(long, default_value_t = 1)]
     uses: u32,
     /// For how long they may, such as 30m or 7d.
-    #[arg(long, default_value = "1d", value_parser = span::parse)]
+    #[arg(long, default_value = "1d", value_parser = lifetime)]
     expires: Duration,
     /// Where joining machines find this coordinator, host:port; may be given several times. By
     /// default where it says that it is, or will say.

@@ -11,7 +11,7 @@ use volvox_protocol::api::{
     MemberRequest, MemberRole, MembersResponse, NoRequest,
 };
 
-use super::{socket, span};
+use super::{lifetime, socket};
 use crate::offline::say;
 
 /// Where the coordinator is.
@@ -54,7 +54,7 @@ pub(crate) enum JoinTokenCommand {
         #[arg(long, default_value_t = 1)]
         uses: u32,
         /// For how long it may be used, such as 30m or 7d.
-        #[arg(long, default_value = "1d", value_parser = span::parse)]
+        #[arg(long, default_value = "1d", value_parser = lifetime)]
         expires: Duration,
         /// For people.
         #[arg(long, default_value = "")]

@@ -9,8 +9,8 @@ use anyhow::Context as _;
 use clap::Subcommand;
 use volvox_mesh::tls::config::system_clock;
 
+use super::lifetime;
 use super::owner::become_owner;
-use super::span;
 use crate::offline::say;
 
 /// What to do about tokens.
@@ -28,7 +28,7 @@ pub(crate) enum TokenCommand {
         #[arg(long)]
         role: Role,
         /// For how long, such as 12h or 30d; without it, for ever.
-        #[arg(long, value_parser = span::parse)]
+        #[arg(long, value_parser = lifetime)]
         expires: Option<Duration>,
         /// Print the result as JSON.
         #[arg(long)]

@@ -3,12 +3,14 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use volvox_protocol::time::Backoff;
+
 /// Interval of name resolution when all names were resolved.
 const RESOLVE_EVERY: Duration = Duration::from_secs(300);
 
-/// First and longest wait after a resolution in which a name failed. Each wait is twice the
-/// previous one.
-const RESOLVE_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Wait after a resolution in which a name failed.
+const RESOLVE_AGAIN: Backoff =
+    Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(60) };
 
 /// Decides when to resolve the names again: soon, as long as some are not resolved.
 #[derive(Debug, Default)]
@@ -23,10 +25,8 @@ impl Names {
             self.failures = 0;
             return RESOLVE_EVERY;
         }
-        let (first, longest) = RESOLVE_AGAIN;
-        let wait = first * (1 << self.failures.min(16));
-        self.failures += 1;
-        wait.min(longest)
+        self.failures = self.failures.saturating_add(1);
+        RESOLVE_AGAIN.after(self.failures)
     }
 }
 

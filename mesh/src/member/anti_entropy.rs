@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use volvox_protocol::time::Timestamp;
+use volvox_protocol::time::{Backoff, Timestamp};
 
 use super::members::{bucket_of, topics};
 use super::{Delivery, Member, rings};
@@ -33,9 +33,9 @@ const MISMATCHES: u32 = 2;
 /// up between the answer and the first links of those who watch it, nobody tells it.
 const YOUTH: Duration = Duration::from_secs(5);
 
-/// After so many comparisons without agreement they are as rare as the profile says; each wait
-/// before is half of the next.
-const SOON: u32 = 3;
+/// The wait after the first comparison without agreement is this part of what the profile says; each
+/// further one is twice as long, up to that.
+const SOON: u32 = 8;
 
 /// The wait before the rest is asked for: what was sent should have come by then.
 const AGAIN: Duration = Duration::from_millis(300);
@@ -112,9 +112,10 @@ impl<N: Authenticator> Member<N> {
                 link.mismatches = 0;
             }
             // A few in a row soon after each other: while many join, one finds only what was there.
-            let wait = self.profile.compare_every / (1 << (SOON - self.comparisons));
-            self.comparisons = (self.comparisons + 1).min(SOON);
-            self.timers.compare = now + self.jittered(wait);
+            self.comparisons = self.comparisons.saturating_add(1);
+            let longest = self.profile.compare_every;
+            let backoff = Backoff { first: longest / SOON, longest };
+            self.timers.compare = now + self.jittered(backoff.after(self.comparisons));
             self.ask(from, Scope::Membership);
         }
         if loads_differ && is_turn_of_loads && self.timers.compare_loads <= now {

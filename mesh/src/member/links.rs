@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use volvox_protocol::time::Timestamp;
+use volvox_protocol::time::{Backoff, Timestamp};
 
 use super::dissemination::Urgency;
 use super::gossip_log::Budget;
@@ -266,8 +266,8 @@ impl<N: Authenticator> Member<N> {
     }
 
     fn backoff(&mut self, failures: u32) -> Duration {
-        let span = (RETRY * (1 << failures.min(9))).min(self.profile.longest_retry);
-        self.jittered(span)
+        let backoff = Backoff { first: RETRY, longest: self.profile.longest_retry };
+        self.jittered(backoff.after(failures.saturating_add(1)))
     }
 
     /// Makes the links that we want, and ends those that we dialled and want no more.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::random::mix;
-use volvox_protocol::time::Timestamp;
+use volvox_protocol::time::{Backoff, Timestamp};
 
 use super::probe::Probes;
 use super::swim::{Detector, Finding, Proven};
@@ -176,12 +176,9 @@ impl<N: Authenticator> Member<N> {
             self.probes.health.worsen(1);
         }
         // One cell alone convinces nobody, so its repeated word can wait longer and longer.
-        self.own.refute_gap = if is_news {
-            self.profile.suspicion_shortest
-        } else {
-            (self.own.refute_gap * 2).min(LONGEST_GAP)
-        };
-        let at = self.own.refuted + self.own.refute_gap;
+        self.own.suspicions = if is_news { 1 } else { self.own.suspicions.saturating_add(1) };
+        let gap = Backoff { first: self.profile.suspicion_shortest, longest: LONGEST_GAP };
+        let at = self.own.refuted + gap.after(self.own.suspicions);
         if at > now && !is_coordinator(by) && !mutated(Bug::RefutesAtOnce) {
             if !mutated(Bug::DropsInsteadOfPostponing) {
                 self.timers.refute = self.timers.refute.min(at);

@@ -11,33 +11,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Semaphore;
+use volvox_protocol::time::{Timestamp, TokenBucket};
 
 use super::lock;
 
 /// Maximum number of packets that wait for the owner. A correct member needs few: it sends at most
 /// about 50 packets per second to one other member, and some dozens for a long list.
 const WAITING: usize = 128;
-/// Rates: packets and bytes per second, and the burst that may come at the same time.
-const PACKETS: Rate = Rate { per_second: 500, at_once: 2_000 };
-const BYTES: Rate = Rate { per_second: 4 << 20, at_once: 16 << 20 };
+/// Packets per second, and the burst of packets that may come at the same time.
+const PACKETS: (u64, u64) = (500, 2_000);
+/// The same in bytes.
+const BYTES: (u64, u64) = (4 << 20, 16 << 20);
 /// Number of dropped packets since the bucket was last full that close the link.
 const DROPPED: u32 = 4_000;
 /// How long the member then gets no new link.
 const BARRED: Duration = Duration::from_secs(10);
-
-#[derive(Debug, Clone, Copy)]
-struct Rate {
-    per_second: u64,
-    at_once: u64,
-}
-
-impl Rate {
-    /// The number of tokens after `span`, if `left` were left before.
-    fn after(self, left: u64, span: Duration) -> u64 {
-        let earned = span.as_micros().saturating_mul(self.per_second.into()) / 1_000_000;
-        left.saturating_add(u64::try_from(earned).unwrap_or(u64::MAX)).min(self.at_once)
-    }
-}
 
 /// What to do with a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,49 +36,39 @@ enum PacketAction {
     Close,
 }
 
-/// Token buckets for packets and for bytes. The caller passes the time.
+/// What one member may send. The caller passes the time.
 #[derive(Debug)]
-struct TokenBucket {
-    at: Duration,
-    packets: u64,
-    bytes: u64,
+struct Allowance {
+    packets: TokenBucket,
+    bytes: TokenBucket,
     dropped: u32,
-    barred_until: Duration,
+    barred_until: Timestamp,
 }
 
-impl TokenBucket {
-    fn new(now: Duration) -> TokenBucket {
-        let (packets, bytes) = (PACKETS.at_once, BYTES.at_once);
-        TokenBucket { at: now, packets, bytes, dropped: 0, barred_until: Duration::ZERO }
+impl Allowance {
+    fn new(now: Timestamp) -> Allowance {
+        Allowance {
+            packets: TokenBucket::full(now, PACKETS.0, PACKETS.1),
+            bytes: TokenBucket::full(now, BYTES.0, BYTES.1),
+            dropped: 0,
+            barred_until: Timestamp::ZERO,
+        }
     }
 
-    fn refill(&mut self, now: Duration) {
-        let span = now.saturating_sub(self.at);
-        // Not for every packet: a fraction of a token that is rounded away would never be added.
-        if span >= Duration::from_millis(10) {
-            self.at = now;
-            self.packets = PACKETS.after(self.packets, span);
-            self.bytes = BYTES.after(self.bytes, span);
-        }
-        if self.is_whole() {
+    fn is_whole(&mut self, now: Timestamp) -> bool {
+        self.packets.is_full(now) && self.bytes.is_full(now)
+    }
+
+    fn judge(&mut self, now: Timestamp, bytes: usize, has_room: bool) -> PacketAction {
+        if self.is_whole(now) {
             self.dropped = 0;
         }
-    }
-
-    fn is_whole(&self) -> bool {
-        self.packets == PACKETS.at_once && self.bytes == BYTES.at_once
-    }
-
-    fn judge(&mut self, now: Duration, bytes: usize, has_room: bool) -> PacketAction {
-        self.refill(now);
+        // A dropped packet costs a token too, so that a member that continues gets no tokens.
+        let is_paid = self.packets.take(now, 1);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        if has_room && self.packets > 0 && self.bytes >= bytes {
-            self.packets -= 1;
-            self.bytes -= bytes;
+        if has_room && is_paid && self.bytes.take(now, bytes) {
             return PacketAction::Take;
         }
-        // A dropped packet costs a token too, so that a member that continues gets no tokens.
-        self.packets = self.packets.saturating_sub(1);
         self.dropped += 1;
         if self.dropped < DROPPED {
             return PacketAction::Drop;
@@ -105,7 +83,7 @@ impl TokenBucket {
 #[derive(Debug)]
 pub(super) struct PeerQuota {
     waiting: AtomicUsize,
-    allowance: Mutex<TokenBucket>,
+    allowance: Mutex<Allowance>,
     /// Free bytes of the member's budget for received messages and requests.
     pub(super) inbound: Arc<Semaphore>,
 }
@@ -122,16 +100,16 @@ pub(super) enum AdmitResult {
 }
 
 impl PeerQuota {
-    pub(super) fn new(now: Duration, inbound: usize) -> PeerQuota {
+    pub(super) fn new(now: Timestamp, inbound: usize) -> PeerQuota {
         PeerQuota {
             waiting: AtomicUsize::new(0),
-            allowance: Mutex::new(TokenBucket::new(now)),
+            allowance: Mutex::new(Allowance::new(now)),
             inbound: Arc::new(Semaphore::new(inbound.min(Semaphore::MAX_PERMITS))),
         }
     }
 
     /// Applies the quota to a received packet.
-    pub(super) fn take(self: &Arc<Self>, now: Duration, bytes: Bytes) -> AdmitResult {
+    pub(super) fn take(self: &Arc<Self>, now: Timestamp, bytes: Bytes) -> AdmitResult {
         let has_room = self.waiting.load(Ordering::Relaxed) < WAITING;
         match lock(&self.allowance).judge(now, bytes.len(), has_room) {
             PacketAction::Take => {
@@ -147,16 +125,15 @@ impl PeerQuota {
     }
 
     /// Whether the member may not have a link now.
-    pub(super) fn is_barred(&self, now: Duration) -> bool {
+    pub(super) fn is_barred(&self, now: Timestamp) -> bool {
         lock(&self.allowance).barred_until > now
     }
 
     /// Whether the quota can be dropped from memory: the buckets are full and the member is not
     /// barred.
-    pub(super) fn is_whole(&self, now: Duration) -> bool {
+    pub(super) fn is_whole(&self, now: Timestamp) -> bool {
         let mut allowance = lock(&self.allowance);
-        allowance.refill(now);
-        allowance.is_whole() && allowance.barred_until <= now
+        allowance.is_whole(now) && allowance.barred_until <= now
     }
 }
 
@@ -182,15 +159,15 @@ impl Drop for QueuedPacket {
 mod tests {
     use super::*;
 
-    const SECOND: Duration = Duration::from_secs(1);
+    const SECOND: Timestamp = Timestamp::from_secs(1);
 
     #[test]
     fn an_honest_pace_is_never_too_much_and_a_flood_is_cut_to_the_rate() {
-        let mut honest = TokenBucket::new(Duration::ZERO);
-        let mut flood = TokenBucket::new(Duration::ZERO);
+        let mut honest = Allowance::new(Timestamp::ZERO);
+        let mut flood = Allowance::new(Timestamp::ZERO);
         let mut taken = 0;
         for millisecond in 0..60_000u32 {
-            let now = Duration::from_millis(millisecond.into());
+            let now = Timestamp::ZERO + Duration::from_millis(millisecond.into());
             if millisecond % 10 == 0 {
                 assert_eq!(honest.judge(now, 20_000, true), PacketAction::Take);
             }
@@ -199,13 +176,13 @@ mod tests {
                 taken += u64::from(flood.judge(now, 100, true) == PacketAction::Take);
             }
         }
-        let most = PACKETS.at_once + 60 * PACKETS.per_second;
+        let most = PACKETS.1 + 60 * PACKETS.0;
         assert!(taken <= most, "{taken} of {most} packets");
     }
 
     #[test]
     fn who_goes_on_is_barred_for_a_while_and_then_may_come_again() {
-        let quota = Arc::new(PeerQuota::new(Duration::ZERO, 1));
+        let quota = Arc::new(PeerQuota::new(Timestamp::ZERO, 1));
         let mut kept = Vec::new();
         let mut outcomes = [0u32; 3];
         for _ in 0..WAITING + usize::try_from(DROPPED).unwrap() {
@@ -225,20 +202,21 @@ mod tests {
 
     #[test]
     fn bytes_count_too_and_a_share_of_a_packet_is_not_lost() {
-        let mut allowance = TokenBucket::new(Duration::ZERO);
+        let mut allowance = Allowance::new(Timestamp::ZERO);
         let big = 1 << 20;
         let all =
             (0..40).filter(|_| allowance.judge(SECOND, big, true) == PacketAction::Take).count();
         assert_eq!(all, 16);
-        let mut slow = TokenBucket::new(Duration::ZERO);
-        for _ in 0..PACKETS.at_once {
-            assert_eq!(slow.judge(Duration::ZERO, 0, true), PacketAction::Take);
+        let mut slow = Allowance::new(Timestamp::ZERO);
+        for _ in 0..PACKETS.1 {
+            assert_eq!(slow.judge(Timestamp::ZERO, 0, true), PacketAction::Take);
         }
-        assert_eq!(slow.judge(Duration::ZERO, 0, true), PacketAction::Drop);
-        // A refill every 0.1 ms, for one second.
+        assert_eq!(slow.judge(Timestamp::ZERO, 0, true), PacketAction::Drop);
+        // Asked every 0.1 ms, for one second.
         for step in 1..=10_000 {
-            slow.refill(Duration::from_micros(100 * step));
+            assert!(!slow.is_whole(Timestamp::ZERO + Duration::from_micros(100 * step)));
         }
-        assert_eq!(slow.packets, PACKETS.per_second);
+        let taken = (0..).take_while(|_| slow.judge(SECOND, 0, true) == PacketAction::Take);
+        assert_eq!(taken.count() as u64, PACKETS.0);
     }
 }

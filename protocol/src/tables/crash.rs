@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::time::Backoff;
+
 /// How patient the board is with an instance that keeps crashing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -71,22 +73,12 @@ impl CrashPolicy {
 
     /// How long a record with this count (the crash included) stays `CRASHED`.
     pub fn restart(&self, count_after: u32) -> Restart {
-        let Some(late) = count_after.checked_sub(self.immediate_restarts).filter(|late| *late > 0)
-        else {
-            return Restart::After(Duration::ZERO);
-        };
-        if count_after > self.give_up_after {
+        let late = count_after.saturating_sub(self.immediate_restarts);
+        if late > 0 && count_after > self.give_up_after {
             return Restart::Never;
         }
-        // Doubling reaches any cap within a hundred steps, and a wait of nothing never grows:
-        // the loop is short whatever the count is.
-        let mut wait = self.smallest_wait.min(self.largest_wait);
-        let mut doublings = late - 1;
-        while doublings > 0 && wait < self.largest_wait && !wait.is_zero() {
-            wait = wait.saturating_mul(2).min(self.largest_wait);
-            doublings -= 1;
-        }
-        Restart::After(wait)
+        let backoff = Backoff { first: self.smallest_wait, longest: self.largest_wait };
+        Restart::After(backoff.after(late))
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use volvox_mesh::request::methods::open;
 use volvox_protocol::exchange::{DefinitionKey, FetchDefinitions, FetchedDefinitions};
@@ -11,7 +10,7 @@ use volvox_protocol::id::TaskGuid;
 use volvox_protocol::limits::FETCH_ITEMS;
 use volvox_protocol::time::Timestamp;
 
-use super::reporting::{LONGEST_WAIT, SHORTEST_WAIT};
+use super::reporting::ASK_AGAIN;
 use super::{Assigned, Busy, Effect, KnownDefinition, Rep, Unanswered, definition_of};
 use crate::executor::registry::ContainerGuid;
 use crate::executor::work::Owner;
@@ -29,7 +28,8 @@ pub(super) struct Fetching {
     wanted: VecDeque<Fetch>,
     under_way: Option<FetchDefinitions>,
     not_before: Timestamp,
-    wait: Duration,
+    /// In a row.
+    failures: u32,
 }
 
 impl Fetching {
@@ -82,11 +82,11 @@ impl Rep {
         let Some(asked) = self.fetching.under_way.take() else { return };
         let Ok(fetched) = outcome else {
             let fetching = &mut self.fetching;
-            fetching.wait = (fetching.wait * 2).clamp(SHORTEST_WAIT, LONGEST_WAIT);
-            fetching.not_before = now + fetching.wait;
+            fetching.failures = fetching.failures.saturating_add(1);
+            fetching.not_before = now + ASK_AGAIN.after(fetching.failures);
             return fetching.want_all(asked);
         };
-        self.fetching.wait = Duration::ZERO;
+        self.fetching.failures = 0;
         let unknown = not_given(asked, &fetched);
         self.learn(fetched);
         let all: Vec<ContainerGuid> = self.entries.keys().cloned().collect();

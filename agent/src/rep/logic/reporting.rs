@@ -8,16 +8,15 @@ use volvox_protocol::id::TaskGuid;
 use volvox_protocol::request::CellRequest;
 use volvox_protocol::tables::Whose::Ours;
 use volvox_protocol::tables::rep_task::TaskView;
-use volvox_protocol::time::Timestamp;
+use volvox_protocol::time::{Backoff, Timestamp};
 
 use super::{Busy, Effect, Look, Rep, Unanswered, definition_of};
 use crate::executor::registry::ContainerGuid;
 use crate::executor::work::Owner;
 
-/// The first wait before something is tried again. It doubles.
-pub(super) const SHORTEST_WAIT: Duration = Duration::from_millis(50);
-/// The longest.
-pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// The wait before a question that failed is asked again.
+pub(super) const ASK_AGAIN: Backoff =
+    Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(5) };
 
 /// Who wants to know the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +38,8 @@ pub(super) struct Reports {
     waiting: VecDeque<Wish>,
     under_way: Vec<Wish>,
     not_before: Timestamp,
-    wait: Duration,
+    /// In a row.
+    failures: u32,
 }
 
 impl For {
@@ -96,8 +96,8 @@ impl Reports {
     }
 
     fn put_off(&mut self, now: Timestamp) {
-        self.wait = (self.wait * 2).clamp(SHORTEST_WAIT, LONGEST_WAIT);
-        self.not_before = now + self.wait;
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = now + ASK_AGAIN.after(self.failures);
     }
 }
 
@@ -159,7 +159,7 @@ impl Rep {
             }
         }
         if later.is_empty() {
-            self.reports.wait = Duration::ZERO;
+            self.reports.failures = 0;
         } else {
             self.ask_later(now, later);
         }

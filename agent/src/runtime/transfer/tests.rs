@@ -6,12 +6,14 @@ use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
+use volvox_protocol::time::Backoff;
+
 use super::super::files::Ids;
 use super::*;
 use crate::image::checksum::sha256_hex;
 use crate::image::fetch::FetchConfig;
 use crate::image::http::HttpConfig;
-use crate::image::retry::Backoff;
+use crate::image::retry::Retries;
 use crate::image::testing::{Tar, archive, gzip};
 
 /// A cell with an empty container, and a folder of files to download.
@@ -36,7 +38,11 @@ impl Cell {
         let quick = Duration::from_millis(1);
         let fetcher = Fetcher::new(FetchConfig {
             http: HttpConfig { denied: Vec::new(), ..HttpConfig::default() },
-            backoff: Backoff { first: quick, longest: quick, max_jitter: quick, tries: 2 },
+            retries: Retries {
+                backoff: Backoff { first: quick, longest: quick },
+                max_jitter: quick,
+                tries: 2,
+            },
             file_folders: vec![at("served")],
             ..FetchConfig::default()
         });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use volvox_protocol::cell::{CellCapacity, CellInfo, CellLoad};
 use volvox_protocol::request::{LrpStart, WorkBatch};
-use volvox_protocol::time::Timestamp;
+use volvox_protocol::time::{Backoff, Timestamp};
 
 use super::sent::{Refused, Sent};
 use crate::auction::fleet::{Cell, Standing};
@@ -19,11 +19,9 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// After so long a batch that was answered is in the cell's load, or the cell has forgotten it:
 /// it may have been restarted in between. Then its own word counts.
 pub const REFLECTED_WITHIN: Duration = Duration::from_secs(10);
-/// How long a cell that refused work, or did not answer, gets none. Each further time it is twice
-/// as long, up to [`PAUSE_DOUBLINGS`] times.
-pub const PAUSE: Duration = Duration::from_secs(1);
-/// At most 32 seconds.
-pub const PAUSE_DOUBLINGS: u32 = 5;
+/// How long a cell that refused work, or did not answer, gets none.
+pub const PAUSE: Backoff =
+    Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(32) };
 /// A new load ends a pause at once, but not after so many batches that were refused whole. A cell
 /// may say a new load with each refusal, and work would go to and fro as fast as the network can.
 pub const QUICK_REFUSALS: u32 = 3;
@@ -195,8 +193,9 @@ impl Heard {
     }
 
     fn pause(&mut self, now: Timestamp, standing: Standing, until_load: bool) {
-        let doublings = self.in_vain.saturating_sub(1).min(PAUSE_DOUBLINGS);
-        self.pause = Some(Pause { standing, until: now + PAUSE * (1 << doublings), until_load });
+        // A batch that was refused in part is not in vain, and costs the first pause.
+        let until = now + PAUSE.after(self.in_vain.max(1));
+        self.pause = Some(Pause { standing, until, until_load });
     }
 
     /// When something here is to be done that nobody will say.

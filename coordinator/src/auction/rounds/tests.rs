@@ -227,7 +227,7 @@ fn an_unanswered_batch_is_left_to_convergence_and_its_room_is_free_again() {
     rounds.cell_load(load("a", 2, ROOM, 0));
     assert_eq!(sent(&rounds.think(NOW, &Wanting::default())), [""; 0], "not at once");
     let later = rounds.wake_at().unwrap();
-    assert_eq!(later, NOW + PAUSE);
+    assert_eq!(later, NOW + PAUSE.first);
     rounds.pass(later);
     assert!(rounds.is_due(later));
     assert_eq!(sent(&rounds.think(later, &Wanting::default())), ["a#2: q/0"], "p is not carried");

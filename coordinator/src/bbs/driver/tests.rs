@@ -12,7 +12,7 @@ use volvox_protocol::request::CellRequest;
 use volvox_protocol::validate::Valid;
 
 use super::super::command::Effect;
-use super::super::writer::FIRST_PAUSE;
+use super::super::writer::PAUSE;
 use super::*;
 
 /// Passes on what leaves the writer.
@@ -234,12 +234,12 @@ fn work_of_its_own_that_cannot_be_saved_is_tried_again_with_pauses() {
     assert!(lost.is_err());
     assert!(writer.writer.board.next_deadline().is_some(), "there is something due");
     let now = writer.clock.now();
-    assert!(writer.writer.patience(now) > FIRST_PAUSE / 2, "the writer does not spin");
+    assert!(writer.writer.patience(now) > PAUSE.first / 2, "the writer does not spin");
     assert!(writer.writer.own_command(now).is_none());
     let mut pauses = Vec::new();
     for _ in 0..7 {
         let trouble = writer.writer.trouble.unwrap();
-        pauses.push(trouble.pause.as_secs());
+        pauses.push(PAUSE.after(trouble.failures).as_secs());
         let error = StoreError::Commit { reason: "as before".to_owned() };
         writer.writer.failed(trouble.until, &error);
     }

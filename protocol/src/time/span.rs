@@ -5,9 +5,20 @@ use std::time::Duration;
 /// The longest: ten years.
 const LONGEST_MS: u64 = 315_360_000_000;
 
-/// Reads a span. 0 alone is nothing.
-pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let form = || format!("{text:?}: a number with ms, s, m, h or d is wanted, such as 90s");
+/// Why a text is not a span.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpanError {
+    /// It is no number with a unit.
+    #[error("{0:?}: a number with ms, s, m, h or d is wanted, such as 90s")]
+    Form(String),
+    /// It is longer than ten years.
+    #[error("{0:?}: ten years are the most")]
+    TooLong(String),
+}
+
+/// Reads a span. `0` needs no unit.
+pub fn parse(text: &str) -> Result<Duration, SpanError> {
+    let form = || SpanError::Form(text.to_owned());
     if text == "0" {
         return Ok(Duration::ZERO);
     }
@@ -23,11 +34,11 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     };
     let number: u64 = number.parse().map_err(|_| form())?;
     let span = number.checked_mul(scale).filter(|span| *span <= LONGEST_MS);
-    span.map(Duration::from_millis).ok_or_else(|| format!("{text:?}: ten years are the most"))
+    span.map(Duration::from_millis).ok_or_else(|| SpanError::TooLong(text.to_owned()))
 }
 
 /// A span in the two largest units that it has: `4s`, `3m20s`, `2h`, `5d3h`.
-pub(crate) fn show(span: Duration) -> String {
+pub fn show(span: Duration) -> String {
     let seconds = span.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
     let two = |large: u64, unit: char, small: u64, lesser: char| {
