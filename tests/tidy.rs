@@ -23,7 +23,7 @@ const PURE_CRATES: [&str; 1] = ["protocol"];
 const MIXED_CRATES: [&str; 3] = ["mesh", "agent", "coordinator"];
 
 /// Modules (files or folders, with all below) that may do IO, and what for.
-const IO: [(&str, &str); 19] = [
+const IO: [(&str, &str); 20] = [
     ("main", "flags, exit codes"),
     ("bin", "further binaries"),
     ("clock", "what time it is"),
@@ -40,6 +40,7 @@ const IO: [(&str, &str); 19] = [
     ("tls", "keys and certificates on disk"),
     ("image", "fetches root file systems"),
     ("api", "HTTP"),
+    ("kernel", "one subject of the kernel each"),
     ("runtime", "the kernel"),
     ("shim", "the kernel"),
     ("cli", "a person's terminal"),

@@ -22,8 +22,8 @@ use crate::image::rootfs::{HostRoot, Preloaded, RootfsConfig};
 use crate::rep::{logic as rep, self_test};
 use crate::runtime::machine::{MachineConfig, Silence};
 use crate::runtime::net::{Ipv4Network, NetworkConfig};
-use crate::runtime::spec::LogLimits;
 use crate::runtime::transfer::TransferConfig;
+use crate::shim::wire::LogLimits;
 
 /// Every key with its default and what it means: what `volvox-agent config` prints.
 pub const SAMPLE: &str = include_str!("config/sample.toml");

@@ -29,7 +29,7 @@ use crate::executor::work::{Owner, Work};
 use crate::gossip::MemberStatus;
 use crate::rep::driver::RepStatus;
 use crate::run::Membership;
-use crate::runtime::spec::is_container_id;
+use crate::shim::wire::is_container_id;
 
 /// Bytes of one request: a definition with all that it may say fits.
 const REQUEST_BYTES: u64 = 8 << 20;

@@ -4,10 +4,12 @@
 pub mod cli;
 mod clock;
 pub mod config;
+pub mod container;
 pub mod control;
 pub mod executor;
 pub mod gossip;
 pub mod image;
+pub mod kernel;
 mod offline;
 pub mod rep;
 pub mod run;

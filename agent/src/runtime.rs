@@ -1,12 +1,8 @@
 //! What the executor stands on: containers of one machine. [`Runtime`] is what it asks for,
 //! [`machine`] does it for real, one kernel subject to a file, and [`fake`] in memory.
 
-pub mod cgroup;
 pub mod check;
-pub mod connection;
-pub mod deed;
 pub mod dependency;
-mod devices;
 pub mod fake;
 pub mod files;
 pub mod image_mount;
@@ -15,18 +11,16 @@ pub mod machine;
 pub mod net;
 pub mod privilege;
 mod program;
-pub(crate) mod remove;
 pub mod shim;
 mod silence;
-pub mod spec;
 pub mod transfer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::container::op::Deed;
 use crate::executor::logic::{Input, Standing};
 use crate::executor::registry::ContainerGuid;
-use deed::Deed;
 
 /// Where a runtime tells what became of the deeds. May be called from any thread, and may make it
 /// wait when the executor is behind: no lock may be held that [`Runtime::perform`] takes.

@@ -2,6 +2,7 @@
 //! reaps them, keeps their output and records their ends, and outlives the agent. One thread, no
 //! async: it sleeps in `poll` until something happens.
 
+pub mod connection;
 mod container;
 mod disk;
 pub(crate) mod exits;
@@ -13,10 +14,10 @@ mod process;
 mod quota;
 mod seccomp;
 mod serve;
-pub(crate) mod sys;
 mod terminal;
 mod tree;
 pub(crate) mod user;
+pub mod wire;
 
 use std::fs::File;
 use std::io;
@@ -24,12 +25,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::runtime::shim::Wants;
-use crate::runtime::spec::MADE_WITHIN_S;
+use crate::kernel::sys;
 pub(crate) use disk::written_bytes as disk_bytes;
 pub use serve::run;
-pub(crate) use sys::{hold_of, mount, signal, unmount};
 pub(crate) use tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
+use wire::MADE_WITHIN_S;
 
 /// How long a container may take to be there, if nobody says.
 const MADE_WITHIN: Duration = Duration::from_secs(300);
@@ -71,6 +71,15 @@ fn pipe() -> io::Result<(File, File)> {
     let (out, into) = io::pipe()?;
     let (out, into): (std::os::fd::OwnedFd, std::os::fd::OwnedFd) = (out.into(), into.into());
     Ok((File::from(out), File::from(into)))
+}
+
+/// What a descriptor is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wants {
+    /// That something can be read.
+    Read,
+    /// That something can be read or written.
+    Both,
 }
 
 /// Waits until something can be read here, or written, for so long.

@@ -18,7 +18,7 @@ use volvox_protocol::stream::{OpenTerminal, ReadLog};
 use crate::executor::driver::Executor;
 use crate::executor::registry::ContainerGuid;
 use crate::runtime::shim::Shims;
-use crate::runtime::spec::is_container_id;
+use crate::shim::wire::is_container_id;
 
 /// How often a stream with nothing to say says that it is there.
 const STILL_HERE: Duration = Duration::from_secs(15);

@@ -8,9 +8,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use volvox_agent::runtime::cgroup::Hierarchy;
+use volvox_agent::kernel::cgroup::Hierarchy;
 use volvox_agent::runtime::shim::{Shim, ShimError, Shims, Shown, Terminal};
-use volvox_agent::runtime::spec::{
+use volvox_agent::shim::wire::{
     Access, Bind, CAPTURE_BYTES, ContainerSpec, End, Exit, Limits, LogLimits, LogLine, LogStream,
     MADE_WITHIN_S, Output, PROCESSES, ProcessSpec, RUNNING, TerminalSize,
 };

@@ -20,11 +20,11 @@ use volvox_agent::runtime::dependency::fetch_all;
 use volvox_agent::runtime::files::{ContainerFiles, FilesError, Ids};
 use volvox_agent::runtime::log_reader::{LogReader, Position};
 use volvox_agent::runtime::shim::{Shim, Shims};
-use volvox_agent::runtime::spec::{
-    Access, Bind, ContainerSpec, LOGS, Limits, LogLimits, Output, ProcessSpec,
-};
 use volvox_agent::runtime::transfer::{
     RESULT_BYTES, ResultError, TransferConfig, Transfers, download, result_file, upload,
+};
+use volvox_agent::shim::wire::{
+    Access, Bind, ContainerSpec, LOGS, Limits, LogLimits, Output, ProcessSpec,
 };
 use volvox_protocol::action::{DownloadAction, UploadAction};
 use volvox_protocol::definition::CachedDependency;
@@ -79,7 +79,7 @@ impl Cell {
             first_id: IDS.first,
             ids: IDS.count,
             privileged: false,
-            cgroup: volvox_agent::runtime::cgroup::Hierarchy::detect().unwrap(),
+            cgroup: volvox_agent::kernel::cgroup::Hierarchy::detect().unwrap(),
             limits: Limits::default(),
             log: LogLimits::default(),
         };

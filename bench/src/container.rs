@@ -28,10 +28,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sched::{CloneFlags, unshare};
-use volvox_agent::runtime::cgroup::Hierarchy;
+use volvox_agent::kernel::cgroup::Hierarchy;
 use volvox_agent::runtime::net::{Ipv4Network, Network, NetworkConfig};
 use volvox_agent::runtime::shim::{Shim, Shims};
-use volvox_agent::runtime::spec::{
+use volvox_agent::shim::wire::{
     Access, Bind, ContainerSpec, End, Limits, LogLimits, Output, ProcessSpec,
 };
 use volvox_bench::figures::{Figures, percentile};

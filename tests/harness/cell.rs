@@ -6,6 +6,7 @@ mod rep;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use volvox_agent::container::op::Deed;
 use volvox_agent::executor::keeping::Keeping;
 use volvox_agent::executor::logic::{
     ContainerView, Depot, Effect as DepotEffect, Input as DepotInput, Restored, Saved,
@@ -16,7 +17,6 @@ use volvox_agent::executor::work::{Owner, Work};
 use volvox_agent::rep::assignments::{Text, Write};
 use volvox_agent::rep::logic::{Input, Rep, Settings};
 use volvox_agent::rep::paging::Paging;
-use volvox_agent::runtime::deed::Deed;
 use volvox_agent::runtime::fake::FakeMachine;
 use volvox_mesh::member::MemberInput;
 use volvox_mesh::simulation::sample_info;

@@ -212,7 +212,7 @@ fn the_reference_of_limits_is_what_the_protocol_has() {
     assert_eq!(others, 6, "a limit of the mesh has another name now");
     page += "\n## Of a container\n\n| | at most |\n|---|---|\n";
     let names = ["RUNNING", "PROCESSES", "CAPTURE_BYTES"];
-    let found = limits(&mut page, include_str!("../../agent/src/runtime/spec.rs"), Some(&names));
+    let found = limits(&mut page, include_str!("../../agent/src/shim/wire.rs"), Some(&names));
     assert_eq!(found, names.len(), "a limit of containers has another name now");
     page += "\nLimits that are settings: [the agent's](agent-config.md), [the coordinator's](coordinator-config.md).\n";
     hold("limits.md", &page);

@@ -12,7 +12,7 @@ use volvox_mesh::tls::credentials::MemberFolder;
 use super::say;
 use crate::config::Config;
 use crate::control::{Client, Reply, Request};
-use crate::runtime::cgroup::Hierarchy;
+use crate::kernel::cgroup::Hierarchy;
 use crate::runtime::net::link;
 use crate::runtime::net::netlink::Socket;
 

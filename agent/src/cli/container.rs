@@ -22,7 +22,7 @@ use crate::executor::registry::ContainerGuid;
 use crate::executor::work::{Owner, Work};
 use crate::runtime::log_reader::{LogReader, Position};
 use crate::runtime::shim::Shims;
-use crate::runtime::spec::LOGS;
+use crate::shim::wire::LOGS;
 
 /// Between two looks at a log that is followed.
 const LOOK: Duration = Duration::from_millis(100);

@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 
 use crate::runtime::shim::{Shims, Shown, Terminal};
-use crate::runtime::spec::{End, Output, ProcessSpec, TerminalSize};
+use crate::shim::wire::{End, Output, ProcessSpec, TerminalSize};
 
 /// Between two looks at the size of the person's terminal.
 const LOOK_MS: u16 = 250;

@@ -12,7 +12,7 @@ use tracing::{debug, error, info};
 use super::{Service, Status};
 use crate::executor::logic::ContainerView;
 use crate::executor::work::Owner;
-use crate::runtime::cgroup::{Cgroup, Hierarchy};
+use crate::kernel::cgroup::{Cgroup, Hierarchy};
 
 /// How long somebody who asks may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -133,7 +133,7 @@ fn of_cell(text: &mut String, status: &Status) {
 /// What each container uses.
 fn of_containers(text: &mut String, folder: &Path, containers: &[ContainerView]) {
     let Ok(hierarchy) = Hierarchy::detect() else { return };
-    let all: Vec<(String, crate::runtime::cgroup::Usage, Option<u64>)> = containers
+    let all: Vec<(String, crate::kernel::cgroup::Usage, Option<u64>)> = containers
         .iter()
         .map(|view| {
             let guid = view.container.guid.as_str();

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use super::logic::{Depot, Input};
 use super::registry::ContainerGuid;
 use super::steps::{self, StepId};
-use crate::runtime::deed::Deed;
+use crate::container::op::Deed;
 
 /// Why a task's process does not begin.
 pub const NOT_KEPT: &str = "that it begins cannot be written down: is the disk full?";

@@ -36,7 +36,7 @@ use super::resources::Resources;
 use super::steps::{self, LogStream, StepSettings, StepTree};
 use super::timers::Timers;
 use super::work::{Owner, Work};
-use crate::runtime::deed::{Deed, LogLine, ProcessOrder};
+use crate::container::op::{Deed, LogLine, ProcessOrder};
 
 pub use restore::{Restored, Saved, Standing};
 

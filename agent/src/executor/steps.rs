@@ -21,7 +21,6 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
-mod check_text;
 mod checks;
 mod error;
 mod group;
@@ -34,7 +33,6 @@ mod spec;
 mod step;
 #[cfg(test)]
 mod tests;
-mod text;
 mod transfer;
 mod turn;
 mod wrap;
@@ -48,13 +46,11 @@ use health::Readiness;
 use step::Step;
 use turn::{Outstanding, Turn};
 
-pub use check_text::CheckFault;
 pub use message::{
     CheckOutcome, Effect, Exit, Input, LogStream, Output, StepId, StepSignal, TimerId,
     TransferFailure, Transferred,
 };
 pub use spec::{StepSettings, StepSpec};
-pub(crate) use text::size;
 
 /// All the steps of one container, and how far they are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,7 +20,8 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike as _};
 use volvox_protocol::definition::{Check, HttpCheck};
 
-use crate::executor::steps::{CheckFault, CheckOutcome};
+use crate::container::check_text::CheckFault;
+use crate::executor::steps::CheckOutcome;
 use crate::image::cancel::Cancel;
 
 /// Bytes of an answer's status line and headers, of all answers before the last too.

@@ -17,13 +17,14 @@ use std::sync::{Mutex, PoisonError};
 
 use volvox_protocol::definition::CachedDependency;
 
-use super::spec::{Access, Bind};
 use super::transfer::{FetchFailed, Transfers, Wanted, detected};
-use crate::executor::steps::{LogStream, Transferred, size};
+use crate::container::text::size;
+use crate::executor::steps::{LogStream, Transferred};
 use crate::image::cancel::Cancel;
 use crate::image::layers::{LayerError, LayerHold, Recipe};
 use crate::image::place::{Ownership, Purpose};
 use crate::image::retry::shown_url;
+use crate::shim::wire::{Access, Bind};
 
 /// What a container gets.
 #[derive(Debug)]

@@ -21,11 +21,11 @@ use std::time::Duration;
 use volvox_protocol::actual_lrp::PortMapping;
 use volvox_protocol::time::Timestamp;
 
-use super::deed::{Deed, LogLine, ProcessOrder};
 use super::machine::QUIET_FOR;
 use super::shim::{MADE_WITHIN, PATIENCE};
 use super::silence::{Next, Seen, Waiting};
 use super::{Outcomes, Runtime, RuntimeError};
+use crate::container::op::{Deed, LogLine, ProcessOrder};
 use crate::executor::environment::NetworkFacts;
 use crate::executor::logic::{Input, Standing};
 use crate::executor::registry::ContainerGuid;

@@ -50,13 +50,14 @@ pub fn mounted(image: &Path, kind: FileSystem, mount_at: &Path) -> Result<(), Im
     // Held open until it is mounted: a loop device that nobody uses goes.
     let (_device, path) = loop_over(&file).map_err(doing("make a loop device over", image))?;
     let flags = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV;
-    crate::shim::mount(&path, mount_at, kind.name(), flags, b"").map_err(doing("mount", image))
+    crate::kernel::sys::mount(&path, mount_at, kind.name(), flags, b"")
+        .map_err(doing("mount", image))
 }
 
 /// Lets go of what is mounted at `mount_at`, if anything is. Containers that have it as a layer
 /// keep it until they end.
 pub fn unmount(mount_at: &Path) -> Result<(), ImageMountError> {
-    match crate::shim::unmount(mount_at) {
+    match crate::kernel::sys::unmount(mount_at) {
         Err(error) if !matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {
             Err(doing("unmount", mount_at)(error))
         }

@@ -23,15 +23,13 @@ use volvox_protocol::limits::RESULT_BYTES;
 use self::ids::IdRanges;
 use self::pool::Pool;
 use self::watch::{Heard, Watch};
-use super::cgroup::Hierarchy;
-use super::deed::{Deed, LogLine, ProcessOrder};
 use super::files::{ContainerFiles, Ids};
 use super::net::{Attached, Network, NetworkConfig};
 use super::shim::{PATIENCE, Shim, ShimError, Shims};
 use super::silence::Waiting;
-use super::spec::{self, ContainerSpec, End, LogLimits, ProcessSpec, Request};
 use super::transfer::{self, TransferConfig, Transfers};
 use super::{Outcomes, Runtime, RuntimeError, check, image_mount};
+use crate::container::op::{Deed, LogLine, ProcessOrder};
 use crate::executor::environment::NetworkFacts;
 use crate::executor::logic::{Input, Standing};
 use crate::executor::registry::ContainerGuid;
@@ -41,6 +39,8 @@ use crate::image::cancel::Cancel;
 use crate::image::fetch::{FetchConfig, Fetcher};
 use crate::image::layers::{LayerHold, LayerStore};
 use crate::image::rootfs::RootfsConfig;
+use crate::kernel::cgroup::Hierarchy;
+use crate::shim::wire::{self, ContainerSpec, End, LogLimits, ProcessSpec, Request};
 
 /// Containers that are made or taken away at a time.
 const MAKING: usize = 8;
@@ -649,13 +649,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// How a process ended, as steps have it.
-fn ended(exit: spec::Exit) -> steps::Exit {
+fn ended(exit: wire::Exit) -> steps::Exit {
     const BY_SIGNAL: i32 = 128;
     let status = match exit.end {
         End::Status(status) => status,
         End::Signal(signal) => BY_SIGNAL + signal,
     };
-    let spec::Exit { out_of_memory, out_of_disk, output, .. } = exit;
+    let wire::Exit { out_of_memory, out_of_disk, output, .. } = exit;
     steps::Exit { status, out_of_memory, out_of_disk, output }
 }
 
@@ -672,9 +672,9 @@ fn process(order: ProcessOrder) -> ProcessSpec {
         nofile,
         source,
         output: match output {
-            Output::Log => spec::Output::Log,
-            Output::Discard => spec::Output::Discard,
-            Output::Capture => spec::Output::Capture,
+            Output::Log => wire::Output::Log,
+            Output::Discard => wire::Output::Discard,
+            Output::Capture => wire::Output::Capture,
         },
         terminal: None,
     }

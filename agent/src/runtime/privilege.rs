@@ -9,7 +9,7 @@
 #[error("this cell runs no privileged containers")]
 pub struct NotAllowed;
 
-/// What [`ContainerSpec::privileged`](super::spec::ContainerSpec::privileged) is to be, given what
+/// What [`ContainerSpec::privileged`](crate::shim::wire::ContainerSpec::privileged) is to be, given what
 /// the definition wants and what the cell's configuration allows. Who asks for privilege and may
 /// not have it is refused, not run without.
 pub fn allow(wanted: bool, cell_allows: bool) -> Result<bool, NotAllowed> {

@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ExitStatus};
 use std::time::{Duration, Instant};
 
-use crate::shim::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree, sys};
+use crate::kernel::sys;
+use crate::shim::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
 
 /// What is read at a time, and so often: as much as a pipe holds.
 const PIECE: usize = 4 << 10;

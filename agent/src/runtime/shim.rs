@@ -11,16 +11,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::cgroup::{Cgroup, Hierarchy};
-use super::connection::Connection;
 use super::program::{Program, ends_within};
-use super::remove::remove_all;
 use super::silence::{Next, Seen, Waiting};
-use super::spec::{
+use crate::kernel::cgroup::{Cgroup, Hierarchy};
+use crate::kernel::remove::remove_all;
+use crate::kernel::sys;
+use crate::shim::connection::Connection;
+use crate::shim::wire::{
     ContainerSpec, EXITS, Exit, LOGS, LogLine, MADE_WITHIN_S, ProcessSpec, Reply, Request, SOCKET,
     SPEC, Status, TerminalSize, is_container_id,
 };
-use crate::shim::{exits, sys};
+use crate::shim::{Wants, exits};
 
 /// How long a shim may take to answer. It does little that takes long: destroy, and whatever its disk
 /// makes long.
@@ -443,15 +444,6 @@ impl Shim {
     fn gone(&self, source: io::Error) -> ShimError {
         ShimError::Gone { id: self.id.clone(), source }
     }
-}
-
-/// What a descriptor is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wants {
-    /// That something can be read.
-    Read,
-    /// That something can be read or written.
-    Both,
 }
 
 /// A process with a terminal. Dropping this hangs up on it.

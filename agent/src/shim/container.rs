@@ -8,10 +8,10 @@ use std::path::Path;
 
 use super::disk::Disk;
 use super::mounts::Prepared;
-use super::sys::{self, Fork};
+use super::wire::ContainerSpec;
 use super::{mounts, pipe, seccomp};
-use crate::runtime::cgroup::Cgroup;
-use crate::runtime::spec::ContainerSpec;
+use crate::kernel::cgroup::Cgroup;
+use crate::kernel::sys::{self, Fork};
 
 /// A container that is there: its first process, and what leads into it.
 #[derive(Debug)]

@@ -19,8 +19,9 @@ use nix::errno::Errno;
 use nix::fcntl::AtFlags;
 use nix::sys::stat::fstatat;
 
-use super::{quota, sys};
-use crate::runtime::spec::Limits;
+use super::quota;
+use super::wire::Limits;
+use crate::kernel::sys;
 
 /// Between two measurements at least so long, and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use volvox_protocol::time::{Timestamp, TokenBucket};
 
-use crate::runtime::spec::CAPTURE_BYTES;
+use super::wire::CAPTURE_BYTES;
 
 /// Bytes of one line; longer ones are cut into several.
 pub(crate) const LINE_BYTES: usize = 61_440;

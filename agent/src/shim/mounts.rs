@@ -14,10 +14,10 @@ use nix::fcntl::AtFlags;
 use nix::unistd::{Gid, Uid, fchownat};
 
 use super::disk::Disk;
-use super::sys;
 use super::tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
-use crate::runtime::remove::remove_all;
-use crate::runtime::spec::{Access, Bind, ContainerSpec};
+use super::wire::{Access, Bind, ContainerSpec};
+use crate::kernel::remove::remove_all;
+use crate::kernel::sys;
 
 /// Kernel files that tell of the host or could be turned against it: they read as empty.
 const MASKED: [&str; 11] = [

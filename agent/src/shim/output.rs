@@ -9,9 +9,10 @@ use volvox_protocol::time::Timestamp;
 
 use super::lines::{Lines, Tail};
 use super::logs::Log;
+use super::pipe;
 use super::terminal::{self, Terminal};
-use super::{pipe, sys};
-use crate::runtime::spec::{LogStream, Output, ProcessSpec};
+use super::wire::{LogStream, Output, ProcessSpec};
+use crate::kernel::sys;
 
 /// The shim's ends of a process's streams.
 #[derive(Debug, Default)]

@@ -12,10 +12,10 @@ use seccompiler::BpfProgram;
 
 use super::container::{Container, forget_oom_score};
 use super::output::Streams;
-use super::sys::{self, Fork};
 use super::user::{self, User};
+use super::wire::ProcessSpec;
 use super::{pipe, seccomp, terminal};
-use crate::runtime::spec::ProcessSpec;
+use crate::kernel::sys::{self, Fork};
 
 /// What even the container's root may do: what programs that start as root need to become
 /// somebody else. Chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap,

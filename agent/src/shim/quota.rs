@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-use super::sys;
+use crate::kernel::sys;
 
 /// The kind of quota that commands name: not of users, not of groups.
 const PROJECTS: u32 = 2;

@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 
 use seccompiler::BpfProgram;
 
+use super::connection::Connection;
 use super::container::Container;
 use super::disk::Verdict;
 use super::exits::{Exits, Outlives};
 use super::logs::Log;
 use super::output::{Outlet, Place, Source, now};
-use super::sys::{self, Fork};
 use super::terminal::Terminal;
-use super::{mounts, pipe, process, seccomp};
-use crate::runtime::connection::Connection;
-use crate::runtime::spec::{
+use super::wire::{
     ContainerSpec, EXITS, End, Exit, LOGS, Output, PROCESSES, ProcessSpec, RUNNING, Reply, Request,
     SOCKET, SPEC, Status, is_container_id,
 };
+use super::{mounts, pipe, process, seccomp};
+use crate::kernel::sys::{self, Fork};
 
 /// Who may be connected at once: an agent, its successor while it is replaced, and terminals.
 const CLIENTS: usize = 16;

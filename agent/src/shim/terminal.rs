@@ -12,8 +12,8 @@ use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
-use super::sys;
-use crate::runtime::spec::TerminalSize;
+use super::wire::TerminalSize;
+use crate::kernel::sys;
 
 /// Bytes typed and not yet read by the process, above which no more is taken.
 const INPUT_BYTES: usize = 64 << 10;

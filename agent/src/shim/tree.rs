@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::path::Path;
 
-use super::sys;
+use crate::kernel::sys;
 
 /// No write through it.
 pub(crate) const READ_ONLY: u64 = 0x01;

@@ -14,7 +14,7 @@ use super::{Place, STILL_HERE, blocking};
 use crate::executor::registry::ContainerGuid;
 use crate::executor::steps;
 use crate::runtime::log_reader::{self, LogReader, Position};
-use crate::runtime::spec::LOGS;
+use crate::shim::wire::LOGS;
 
 /// Between two looks at a log that is followed.
 const LOOK: Duration = Duration::from_millis(200);

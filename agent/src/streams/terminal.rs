@@ -23,7 +23,7 @@ use volvox_protocol::stream::{self, Frame, OpenTerminal, Opened, PIECE_BYTES};
 use super::{Place, STILL_HERE, blocking};
 use crate::executor::registry::ContainerGuid;
 use crate::runtime::shim::{ShimError, Shown, Terminal};
-use crate::runtime::spec::{End, Output, ProcessSpec, TerminalSize};
+use crate::shim::wire::{End, Output, ProcessSpec, TerminalSize};
 
 /// Frames that wait between the thread and the stream, each way.
 const QUEUE: usize = 8;

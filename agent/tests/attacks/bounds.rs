@@ -6,7 +6,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 
 use volvox_agent::runtime::shim::ShimError;
-use volvox_agent::runtime::spec::{ContainerSpec, End, LogLimits, ProcessSpec};
+use volvox_agent::shim::wire::{ContainerSpec, End, LogLimits, ProcessSpec};
 
 use super::cell::{Cell, PATIENCE, members, probe, process, until};
 

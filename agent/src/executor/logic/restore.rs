@@ -8,11 +8,11 @@ use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::time::Timestamp;
 
 use super::{Depot, Effect, Held, Making, Settings, Turn};
+use crate::container::op::Deed;
 use crate::executor::registry::{self, Container, ContainerGuid, Deletion, Registry};
 use crate::executor::steps;
 use crate::executor::timers::Timers;
 use crate::executor::work::Work;
-use crate::runtime::deed::Deed;
 
 /// What was written down of one container, read back.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

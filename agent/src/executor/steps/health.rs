@@ -9,8 +9,8 @@ use volvox_protocol::time::Timestamp;
 use super::checks::{CheckSet, Pending, Verdict};
 use super::error::{Outcome, StepError, cut};
 use super::message::{Effect, Input, LogStream, TimerId};
-use super::text;
 use super::turn::Turn;
+use crate::container::text;
 
 /// Checks that all must pass once, and then none may fail. Replaces the monitor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use volvox_protocol::action::{DownloadAction, RunAction, UploadAction};
 use volvox_protocol::container::RunResult;
 use volvox_protocol::definition::Check;
 
-pub use crate::runtime::spec::LogStream;
+pub use crate::shim::wire::LogStream;
 
 /// One thing that the tree started. Every start has a new one, a monitor's second run too, so that
 /// what comes late cannot be taken for something newer.

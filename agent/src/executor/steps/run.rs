@@ -7,8 +7,8 @@ use volvox_protocol::action::RunAction;
 
 use super::error::{Outcome, StepError};
 use super::message::{Exit, Input, LogStream, Output, StepId, StepSignal, TimerId};
-use super::text;
 use super::turn::Turn;
+use crate::container::text;
 
 /// How long the end of a killed process may take to be told. A shim writes it to the disk first, and a
 /// disk may stall for seconds. Longer than a shim may take to answer (20 s), so that one that hangs is

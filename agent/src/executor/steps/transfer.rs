@@ -5,8 +5,8 @@ use volvox_protocol::action::{DownloadAction, UploadAction};
 
 use super::error::{Outcome, StepError, cut};
 use super::message::{Input, LogStream, StepId, TransferFailure, Transferred};
-use super::text;
 use super::turn::Turn;
+use crate::container::text;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Transfer {

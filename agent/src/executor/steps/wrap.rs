@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::error::{Outcome, StepError, cut};
 use super::message::{Input, LogStream, TimerId};
 use super::step::Step;
-use super::text;
 use super::turn::Turn;
+use crate::container::text;
 
 /// Fails when the inner step takes too long, which is then cancelled and waited for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,7 +22,7 @@ use crate::executor::logic::Wanted;
 use crate::executor::registry::ContainerGuid;
 use crate::executor::resources::ContainerResources;
 use crate::executor::work::Owner;
-use crate::runtime::spec::is_container_id;
+use crate::shim::wire::is_container_id;
 
 /// What work may ask of this cell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -13,18 +13,18 @@ use volvox_protocol::action::File as MountedFile;
 use volvox_protocol::actual_lrp::PortMapping;
 
 use super::{Shared, ids, lock};
+use crate::container::op::LogLine;
 use crate::executor::environment::{ContainerLimits, NetworkFacts};
 use crate::executor::registry::ContainerGuid;
 use crate::executor::work::Plan;
 use crate::image::cancel::Cancel;
 use crate::image::place::Ownership;
 use crate::image::rootfs::{self, Lower, Rootfs};
-use crate::runtime::deed::LogLine;
 use crate::runtime::dependency::{Dependencies, DependencyLine};
 use crate::runtime::net::Attached;
 use crate::runtime::shim::Shim;
-use crate::runtime::spec::{Access, Bind, ContainerSpec, Limits, LogLimits, is_container_id};
 use crate::runtime::{dependency, image_mount, privilege};
+use crate::shim::wire::{Access, Bind, ContainerSpec, Limits, LogLimits, is_container_id};
 
 /// Where mounted files appear in a container.
 const MOUNTED_FILES: &str = "/etc/cf-service-bindings";

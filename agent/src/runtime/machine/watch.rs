@@ -14,8 +14,8 @@ use tracing::{debug, error, warn};
 use super::Silence;
 use crate::executor::registry::ContainerGuid;
 use crate::executor::steps::StepId;
-use crate::runtime::connection::Connection;
-use crate::runtime::spec::{Exit, Reply, Request};
+use crate::shim::connection::Connection;
+use crate::shim::wire::{Exit, Reply, Request};
 
 /// Conversations that are looked at in one go.
 const EVENTS: usize = 256;

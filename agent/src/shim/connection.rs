@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::spec::FRAME_BYTES;
+use super::wire::FRAME_BYTES;
 
 /// Bytes that may wait to be written. A reader that lets more pile up is cut off.
 const BACKLOG: usize = 4 * FRAME_BYTES;

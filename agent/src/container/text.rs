@@ -5,7 +5,7 @@ use std::time::Duration;
 const NANOS: u128 = 1_000_000_000;
 
 /// A duration as Go prints it: `2s`, `1m0s`, `1.5s`, `500ms`, `1h0m0.25s`.
-pub(super) fn duration(span: Duration) -> String {
+pub(crate) fn duration(span: Duration) -> String {
     let nanos = span.as_nanos();
     for (limit, unit, name) in
         [(1_000, 1, "ns"), (1_000_000, 1_000, "µs"), (NANOS, 1_000_000, "ms")]
@@ -37,7 +37,7 @@ fn decimal(amount: u128, unit: u128) -> String {
 }
 
 /// A duration, rounded to the millisecond, halves up.
-pub(super) fn rounded(span: Duration) -> String {
+pub(crate) fn rounded(span: Duration) -> String {
     let millis = (span.as_nanos() + 500_000) / 1_000_000;
     duration(Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)))
 }

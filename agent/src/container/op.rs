@@ -8,9 +8,9 @@ use std::time::Duration;
 use volvox_protocol::action::{DownloadAction, EnvironmentVariable, RunAction, UploadAction};
 use volvox_protocol::definition::Check;
 
-pub use super::spec::LogLine;
 use crate::executor::steps::{Output, StepId, StepSignal};
 use crate::executor::work::Plan;
+pub use crate::shim::wire::LogLine;
 
 /// One thing to do for one container.
 #[derive(Debug, Clone, PartialEq, Eq)]

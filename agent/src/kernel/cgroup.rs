@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::devices;
-use super::spec::{self, Limits};
+use super::{devices, sys};
+use crate::shim::wire::{Limits, is_container_id};
 
 /// The folder below which all of ours are.
 const PARENT: &str = "volvox";
@@ -155,7 +155,7 @@ impl Cgroup {
 
     /// A name that led elsewhere would make us limit or kill what is not ours.
     fn check_name(&self) -> io::Result<()> {
-        if spec::is_container_id(&self.id) {
+        if is_container_id(&self.id) {
             return Ok(());
         }
         Err(io::Error::other(format!("{:?} is no name for a container", self.id)))
@@ -340,12 +340,10 @@ fn kill_all(folder: &Path) {
     };
     // A number may become another process's before it is used. Who is still a member when we have
     // hold of it is the one that we mean.
-    let held: BTreeMap<i32, OwnedFd> = members()
-        .into_iter()
-        .filter_map(|pid| Some((pid, crate::shim::hold_of(pid).ok()?)))
-        .collect();
+    let held: BTreeMap<i32, OwnedFd> =
+        members().into_iter().filter_map(|pid| Some((pid, sys::hold_of(pid).ok()?))).collect();
     for handle in members().iter().filter_map(|pid| held.get(pid)) {
-        let _ = crate::shim::signal(handle.as_fd(), libc::SIGKILL);
+        let _ = sys::signal(handle.as_fd(), libc::SIGKILL);
     }
 }
 

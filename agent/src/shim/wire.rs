@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::cgroup::Hierarchy;
+use crate::kernel::cgroup::Hierarchy;
 
 /// Bytes of one frame between agent and shim: a process with all that a definition may say fits,
 /// and so does a status with every process that may be known.
