@@ -62,6 +62,19 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("fuzz", &["protocol", "mesh", "agent", "coordinator"]),
 ];
 
+/// Folders of the agent whose files may name only these others of its modules. So the executor and a
+/// machine meet in values, and a shim of an older release needs no more of the agent than the wire.
+const LAYERS: [(&str, &[&str]); 4] = [
+    ("agent/src/container", &["container"]),
+    ("agent/src/kernel", &["container", "kernel"]),
+    ("agent/src/shim", &["container", "kernel", "shim"]),
+    ("agent/src/executor", &["clock", "container", "executor"]),
+];
+
+/// Pairs of modules of the agent of which the first may not name the second.
+const STRANGERS: [(&str, &str); 2] =
+    [("agent/src/runtime", "executor"), ("agent/src/image", "executor")];
+
 /// All that `protocol` may depend on: serde, three codecs, small texts, error types, and what tests need.
 const PROTOCOL_DEPENDENCIES: [&str; 8] = [
     "postcard",
@@ -101,7 +114,7 @@ const MACHINE_BOUND: [&str; 8] = [
 ];
 
 /// The rules, each as an order: what to do about what the function finds.
-const RULES: [(Rule, &str); 10] = [
+const RULES: [(Rule, &str); 11] = [
     (fence, "fence pure files (see FENCE), or name the module in IO in tests/tidy.rs and say why"),
     (wildcards, "name the variants of a column, so that a new one must be decided about"),
     (
@@ -115,6 +128,7 @@ const RULES: [(Rule, &str); 10] = [
         "name no machine and no mirror: a relative path, a setting, cargo's own config",
     ),
     (arrows, "follow the arrows; what is new gets a place in tests/tidy.rs and docs/decisions.md"),
+    (layers, "put what both sides share into agent/src/container: LAYERS says who may name whom"),
     (headers, "begin the file with `//!`: what it is, what it is not, who calls it"),
     (lengths, "split by what is decided, or keep MAY_BE_LONG true, with the reason"),
     (links, "mend the link, or the heading it names"),
@@ -314,6 +328,32 @@ fn arrows(files: &[File]) -> Vec<String> {
             };
             if !may {
                 findings.push(format!("{}: depends on {dependency}", file.path));
+            }
+        }
+    }
+    findings
+}
+
+/// Which modules of its crate a file names, by `crate::`.
+fn layers(files: &[File]) -> Vec<String> {
+    let mut findings = Vec::new();
+    let is_in = |path: &str, folder: &str| {
+        path.strip_prefix(folder).is_some_and(|rest| rest.starts_with(['/', '.']))
+    };
+    for file in rust(files).filter(|file| !is_test_file(&file.path)) {
+        let code = code_only(&file.text);
+        let code = without_tests(&code);
+        for (at, prefix) in code.match_indices("crate::") {
+            let rest = &code[at + prefix.len()..];
+            let named = &rest[..rest.find(|c| !is_word(c)).unwrap_or(rest.len())];
+            let beyond = LAYERS
+                .iter()
+                .any(|(folder, may)| is_in(&file.path, folder) && !may.contains(&named));
+            let strange = STRANGERS
+                .iter()
+                .any(|(folder, other)| is_in(&file.path, folder) && *other == named);
+            if beyond || strange {
+                findings.push(place(&file.path, code, at) + "names " + named);
             }
         }
     }
@@ -739,6 +779,29 @@ fn an_arrow_backwards_is_seen() {
             &[("protocol/Cargo.toml", "[dependencies]\nvolvox-mesh.workspace = true")],
             &[("protocol/Cargo.toml", "[dependencies]\ntokio.workspace = true")],
             &[("helpers/Cargo.toml", "[package]")],
+        ],
+    );
+}
+
+#[test]
+fn a_layer_that_looks_up_is_seen() {
+    let machine = "use crate::runtime::fake::Fake;";
+    let tests = format!("#[cfg(test)]\nmod tests {{ {machine} }}");
+    check(
+        layers,
+        &[
+            &[("agent/src/executor/logic.rs", "use crate::container::op::Deed;")],
+            &[("agent/src/executor/logic/tests.rs", machine)],
+            &[("agent/src/executor/logic.rs", &tests)],
+            &[("agent/src/runtime/shim.rs", "use crate::shim::wire::Request;")],
+            &[("agent/src/shimmer.rs", machine)],
+        ],
+        &[
+            &[("agent/src/executor/logic.rs", machine)],
+            &[("agent/src/executor.rs", machine)],
+            &[("agent/src/runtime/machine.rs", "use crate::executor::logic::Input;")],
+            &[("agent/src/shim/serve.rs", "use crate::runtime::cgroup::Cgroup;")],
+            &[("agent/src/container/op.rs", "use crate::shim::wire::Request;")],
         ],
     );
 }

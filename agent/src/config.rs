@@ -13,6 +13,7 @@ use volvox_protocol::cell::{CellCapacity, RootfsProvider};
 use volvox_protocol::id::CellId;
 use volvox_protocol::tables::crash::CrashPolicy;
 
+use crate::container::spec::LogLimits;
 use crate::executor::logic::Settings;
 use crate::gossip::{self, CellFacts, MeshConfig};
 use crate::image::fetch::FetchConfig;
@@ -23,7 +24,6 @@ use crate::rep::{logic as rep, self_test};
 use crate::runtime::machine::{MachineConfig, Silence};
 use crate::runtime::net::{Ipv4Network, NetworkConfig};
 use crate::runtime::transfer::TransferConfig;
-use crate::shim::wire::LogLimits;
 
 /// Every key with its default and what it means: what `volvox-agent config` prints.
 pub const SAMPLE: &str = include_str!("config/sample.toml");

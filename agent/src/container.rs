@@ -4,5 +4,12 @@
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 pub mod check_text;
+pub mod exit;
+pub mod guid;
+pub mod network;
 pub mod op;
+pub mod plan;
+pub mod runtime;
+pub mod spec;
+pub mod step;
 pub mod text;

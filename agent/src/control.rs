@@ -22,14 +22,15 @@ use tracing::{debug, error};
 use volvox_protocol::cell::CellCapacity;
 use volvox_protocol::time::Timestamp;
 
+use crate::container::guid::ContainerGuid;
+use crate::container::spec::is_container_id;
 use crate::executor::driver::{CallError, Executor};
 use crate::executor::logic::{ContainerView, Wanted};
-use crate::executor::registry::{ContainerEvent, ContainerGuid};
+use crate::executor::registry::ContainerEvent;
 use crate::executor::work::{Owner, Work};
 use crate::gossip::MemberStatus;
 use crate::rep::driver::RepStatus;
 use crate::run::Membership;
-use crate::shim::wire::is_container_id;
 
 /// Bytes of one request: a definition with all that it may say fits.
 const REQUEST_BYTES: u64 = 8 << 20;

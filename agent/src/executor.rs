@@ -13,7 +13,7 @@
 //! | [`narration`] | the lines that tell an application's log what the cell does |
 //!
 //! All of these are functions of values. [`driver`] feeds them and performs what they return on a
-//! [`Runtime`](crate::runtime::Runtime); [`store`] keeps what a restart needs.
+//! [`Runtime`](crate::container::runtime::Runtime); [`store`] keeps what a restart needs.
 
 pub mod driver;
 pub mod environment;

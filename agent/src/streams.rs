@@ -15,10 +15,10 @@ use volvox_mesh::request::{Refusal, Router};
 use volvox_protocol::id::InstanceGuid;
 use volvox_protocol::stream::{OpenTerminal, ReadLog};
 
+use crate::container::guid::ContainerGuid;
+use crate::container::spec::is_container_id;
 use crate::executor::driver::Executor;
-use crate::executor::registry::ContainerGuid;
 use crate::runtime::shim::Shims;
-use crate::shim::wire::is_container_id;
 
 /// How often a stream with nothing to say says that it is there.
 const STILL_HERE: Duration = Duration::from_secs(15);

@@ -8,12 +8,14 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use volvox_agent::kernel::cgroup::Hierarchy;
-use volvox_agent::runtime::shim::{Shim, ShimError, Shims, Shown, Terminal};
-use volvox_agent::shim::wire::{
-    Access, Bind, CAPTURE_BYTES, ContainerSpec, End, Exit, Limits, LogLimits, LogLine, LogStream,
-    MADE_WITHIN_S, Output, PROCESSES, ProcessSpec, RUNNING, TerminalSize,
+use volvox_agent::container::exit::{End, Exit};
+use volvox_agent::container::spec::Hierarchy;
+use volvox_agent::container::spec::{
+    Access, Bind, ContainerSpec, Limits, LogLimits, LogLine, LogStream, Output, ProcessSpec,
+    TerminalSize,
 };
+use volvox_agent::runtime::shim::{Shim, ShimError, Shims, Shown, Terminal};
+use volvox_agent::shim::wire::{CAPTURE_BYTES, MADE_WITHIN_S, PROCESSES, RUNNING};
 
 use stage::{can_run, pause, shell as process, small_root, texts};
 

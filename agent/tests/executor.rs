@@ -11,8 +11,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use volvox_agent::container::guid::ContainerGuid;
 use volvox_agent::executor::driver::CallError;
-use volvox_agent::executor::registry::ContainerGuid;
 use volvox_agent::image::rootfs::Preloaded;
 use volvox_protocol::action::*;
 use volvox_protocol::container::ContainerState;

@@ -13,11 +13,13 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use cell::{Cell, Mounted, PATIENCE, bind, host, process, shims_at, skip, until};
+use volvox_agent::container::exit::End;
+use volvox_agent::container::spec::Hierarchy;
+use volvox_agent::container::spec::{Access, Limits, ProcessSpec};
 use volvox_agent::image::rootfs::FileSystem;
-use volvox_agent::kernel::cgroup::{Cgroup, Hierarchy};
+use volvox_agent::kernel::cgroup::Cgroup;
 use volvox_agent::runtime::image_mount::{self, ImageMountError};
 use volvox_agent::runtime::shim::Shims;
-use volvox_agent::shim::wire::{Access, End, Limits, ProcessSpec};
 
 // Whose files.
 

@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 
-use volvox_agent::executor::steps::CheckOutcome;
+use volvox_agent::container::step::CheckOutcome;
 use volvox_agent::image::cancel::Cancel;
 use volvox_agent::runtime::check::check;
 use volvox_agent::runtime::net::link::{self, Veth};

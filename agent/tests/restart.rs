@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use volvox_agent::container::guid::ContainerGuid;
 use volvox_agent::control::{Reply, Request};
-use volvox_agent::executor::registry::ContainerGuid;
 use volvox_agent::executor::store::Records;
 use volvox_agent::runtime::machine::Silence;
 use volvox_protocol::container::ContainerState;

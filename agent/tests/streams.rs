@@ -9,7 +9,7 @@ mod stage;
 use std::sync::Arc;
 
 use tokio::runtime::Runtime;
-use volvox_agent::executor::registry::ContainerGuid;
+use volvox_agent::container::guid::ContainerGuid;
 use volvox_agent::runtime::shim::Shims;
 use volvox_agent::streams;
 use volvox_mesh::driver::{Config, Mesh};

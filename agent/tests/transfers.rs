@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use volvox_agent::executor::steps::{TransferFailure, Transferred};
+use volvox_agent::container::spec::{
+    Access, Bind, ContainerSpec, Limits, LogLimits, Output, ProcessSpec,
+};
+use volvox_agent::container::step::{TransferFailure, Transferred};
 use volvox_agent::image::cache::Cache;
 use volvox_agent::image::cancel::Cancel;
 use volvox_agent::image::fetch::{FetchConfig, Fetcher};
@@ -23,9 +26,7 @@ use volvox_agent::runtime::shim::{Shim, Shims};
 use volvox_agent::runtime::transfer::{
     RESULT_BYTES, ResultError, TransferConfig, Transfers, download, result_file, upload,
 };
-use volvox_agent::shim::wire::{
-    Access, Bind, ContainerSpec, LOGS, Limits, LogLimits, Output, ProcessSpec,
-};
+use volvox_agent::shim::wire::LOGS;
 use volvox_protocol::action::{DownloadAction, UploadAction};
 use volvox_protocol::definition::CachedDependency;
 
@@ -79,7 +80,7 @@ impl Cell {
             first_id: IDS.first,
             ids: IDS.count,
             privileged: false,
-            cgroup: volvox_agent::kernel::cgroup::Hierarchy::detect().unwrap(),
+            cgroup: volvox_agent::container::spec::Hierarchy::detect().unwrap(),
             limits: Limits::default(),
             log: LogLimits::default(),
         };

@@ -28,12 +28,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sched::{CloneFlags, unshare};
-use volvox_agent::kernel::cgroup::Hierarchy;
+use volvox_agent::container::exit::End;
+use volvox_agent::container::spec::Hierarchy;
+use volvox_agent::container::spec::{
+    Access, Bind, ContainerSpec, Limits, LogLimits, Output, ProcessSpec,
+};
 use volvox_agent::runtime::net::{Ipv4Network, Network, NetworkConfig};
 use volvox_agent::runtime::shim::{Shim, Shims};
-use volvox_agent::shim::wire::{
-    Access, Bind, ContainerSpec, End, Limits, LogLimits, Output, ProcessSpec,
-};
 use volvox_bench::figures::{Figures, percentile};
 
 use cpu::Meter;

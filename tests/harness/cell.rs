@@ -6,13 +6,14 @@ mod rep;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use volvox_agent::container::guid::ContainerGuid;
 use volvox_agent::container::op::Deed;
+use volvox_agent::container::runtime::Standing;
 use volvox_agent::executor::keeping::Keeping;
 use volvox_agent::executor::logic::{
     ContainerView, Depot, Effect as DepotEffect, Input as DepotInput, Restored, Saved,
-    Settings as DepotSettings, Standing,
+    Settings as DepotSettings,
 };
-use volvox_agent::executor::registry::ContainerGuid;
 use volvox_agent::executor::work::{Owner, Work};
 use volvox_agent::rep::assignments::{Text, Write};
 use volvox_agent::rep::logic::{Input, Rep, Settings};
@@ -366,8 +367,8 @@ impl World {
         self.cells[nth].due = Timestamp::NEVER;
         let told = self.cells[nth].machine.advance(now);
         let local = self.cells[nth].local(now);
-        for input in told {
-            self.decide(nth, local, input);
+        for (guid, outcome) in told {
+            self.decide(nth, local, DepotInput::Outcome(guid, outcome));
         }
         self.plan_due(nth);
         self.plan_wake(nth);
@@ -443,7 +444,7 @@ impl World {
                         && let Some(view) = agent.depot.container(&guid)
                         && let Owner::Task { guid, .. } = &view.owner
                     {
-                        let which = order.run.args.last().map_or("", String::as_str);
+                        let which = order.args.last().map_or("", String::as_str);
                         self.checks.task_runs(guid, which);
                     }
                     cell.machine.perform(&guid, deed);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use volvox_agent::executor::registry::ContainerGuid;
+use volvox_agent::container::guid::ContainerGuid;
 use volvox_agent::executor::work::Owner;
 use volvox_coordinator::bbs::command::{Change, Command};
 use volvox_coordinator::bbs::logic::{Board, check};

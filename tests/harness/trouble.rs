@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use volvox_agent::executor::registry::ContainerGuid;
+use volvox_agent::container::guid::ContainerGuid;
 use volvox_agent::rep::logic::Input;
 use volvox_mesh::simulation::Network;
 use volvox_protocol::random::SplitMix;

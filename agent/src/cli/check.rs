@@ -11,8 +11,8 @@ use volvox_mesh::tls::credentials::MemberFolder;
 
 use super::say;
 use crate::config::Config;
+use crate::container::spec::Hierarchy;
 use crate::control::{Client, Reply, Request};
-use crate::kernel::cgroup::Hierarchy;
 use crate::runtime::net::link;
 use crate::runtime::net::netlink::Socket;
 

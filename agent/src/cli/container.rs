@@ -16,9 +16,9 @@ use volvox_protocol::task::TaskDefinition;
 
 use super::{say, terminal};
 use crate::config::Config;
+use crate::container::guid::ContainerGuid;
 use crate::control::{Client, Reply, Request, Start};
 use crate::executor::logic::ContainerView;
-use crate::executor::registry::ContainerGuid;
 use crate::executor::work::{Owner, Work};
 use crate::runtime::log_reader::{LogReader, Position};
 use crate::runtime::shim::Shims;

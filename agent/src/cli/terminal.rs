@@ -10,8 +10,9 @@ use anyhow::Context as _;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 
+use crate::container::exit::End;
+use crate::container::spec::{Output, ProcessSpec, TerminalSize};
 use crate::runtime::shim::{Shims, Shown, Terminal};
-use crate::shim::wire::{End, Output, ProcessSpec, TerminalSize};
 
 /// Between two looks at the size of the person's terminal.
 const LOOK_MS: u16 = 250;

@@ -1,16 +1,14 @@
-//! What the executor has a machine do for a container. The outcomes come back later, as inputs of
-//! the executor.
-#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
-#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
+//! What the executor has a machine do for a container, and what comes of it, later.
 
 use std::time::Duration;
 
-use volvox_protocol::action::{DownloadAction, EnvironmentVariable, RunAction, UploadAction};
+use volvox_protocol::action::{DownloadAction, UploadAction};
 use volvox_protocol::definition::Check;
 
-use crate::executor::steps::{Output, StepId, StepSignal};
-use crate::executor::work::Plan;
-pub use crate::shim::wire::LogLine;
+use super::network::NetworkFacts;
+use super::plan::Plan;
+use super::spec::{LogLine, ProcessSpec};
+use super::step::{StepEvent, StepId, StepSignal};
 
 /// One thing to do for one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +18,7 @@ pub enum Deed {
     /// Hurry the making to its end. `Made` or `NotMade` still follows.
     Abandon,
     /// Run a process; then say `ProcessStarted` or `SpawnFailed`, and later `ProcessExited`.
-    Spawn(Box<ProcessOrder>),
+    Spawn(Box<ProcessSpec>),
     /// Signal a process and all it started, if it runs.
     Signal(StepId, StepSignal),
     /// The exit of this process was taken note of: its record may go.
@@ -68,17 +66,21 @@ impl Deed {
     }
 }
 
-/// A process to run.
+/// What came of a deed, or happened to a container by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProcessOrder {
-    /// Its id.
-    pub step: StepId,
-    /// What to run. Its variables are in `env`.
-    pub run: Box<RunAction>,
-    /// All of its variables.
-    pub env: Vec<EnvironmentVariable>,
-    /// Where its output goes.
-    pub output: Output,
-    /// The source of its log lines.
-    pub source: String,
+pub enum Outcome {
+    /// It is made, and this is how it is reached.
+    Made(NetworkFacts),
+    /// It could not be made, for this reason. Nothing of it is left.
+    NotMade(String),
+    /// Something that a step waits for has happened.
+    Step(StepEvent),
+    /// The contents of the result file, or why there are none.
+    ResultRead(Result<String, String>),
+    /// It died as a whole: nothing in it runs any more.
+    Gone,
+    /// It is taken away.
+    Destroyed,
+    /// It could not be taken away, for this reason.
+    DestroyFailed(String),
 }

@@ -10,9 +10,10 @@ use std::time::Duration;
 use tracing::{debug, error, info};
 
 use super::{Service, Status};
+use crate::container::spec::Hierarchy;
 use crate::executor::logic::ContainerView;
 use crate::executor::work::Owner;
-use crate::kernel::cgroup::{Cgroup, Hierarchy};
+use crate::kernel::cgroup::Cgroup;
 
 /// How long somebody who asks may take.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::container::op::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,12 +15,14 @@ use tracing::{debug, error, info, warn};
 use volvox_protocol::cell::CellCapacity;
 
 use super::keeping::Keeping;
-use super::logic::{ContainerView, Depot, Effect, Input, Restored, Settings, Standing, Wanted};
-use super::registry::{ContainerEvent, ContainerGuid, Forgotten, Refusal};
+use super::logic::{ContainerView, Depot, Effect, Input, Restored, Settings, Wanted};
+use super::registry::{ContainerEvent, Forgotten, Refusal};
 use super::store::{Records, RecordsError};
 use super::work::Work;
 use crate::clock::Clock;
-use crate::runtime::{Outcomes, Runtime, RuntimeError};
+use crate::container::guid::ContainerGuid;
+use crate::container::runtime::Standing;
+use crate::container::runtime::{Outcomes, Runtime, RuntimeError};
 
 /// Calls and outcomes that may wait. More calls are refused; more outcomes wait at their source.
 const QUEUE: usize = 4_096;
@@ -59,7 +62,8 @@ pub enum StartError {
 type Answer<T> = SyncSender<Result<T, CallError>>;
 
 enum Message {
-    Outcome(Input),
+    Outcome(ContainerGuid, Outcome),
+    Wake,
     Reserve(Vec<Wanted>, Answer<Vec<(ContainerGuid, Refusal)>>),
     Tell(Input, Answer<()>),
     Delete(ContainerGuid, Answer<()>),
@@ -115,7 +119,7 @@ impl Executor {
         let outcomes = {
             let queue = queue.clone();
             // An executor that has ended needs no outcomes: the next one finds them.
-            Outcomes::new(move |outcome| drop(queue.send(Message::Outcome(outcome))))
+            Outcomes::new(move |guid, outcome| drop(queue.send(Message::Outcome(guid, outcome))))
         };
         let clock = Clock::of_boot(records.folder());
         let known = records.load()?;
@@ -249,15 +253,16 @@ impl<R: Runtime> Driver<R> {
         let wait = self.depot.next_wake().map_or(LONGEST_WAIT, |at| at.since(self.clock.now()));
         match inbox.recv_timeout(wait.min(LONGEST_WAIT)) {
             Ok(message) => message,
-            Err(RecvTimeoutError::Timeout) => Message::Outcome(Input::Wake),
+            Err(RecvTimeoutError::Timeout) => Message::Wake,
             Err(RecvTimeoutError::Disconnected) => Message::Close,
         }
     }
 
     fn step(&mut self, message: Message) {
         match message {
-            Message::Outcome(input) => {
-                if let Err(refusal) = self.decide(input) {
+            Message::Wake => drop(self.decide(Input::Wake)),
+            Message::Outcome(guid, outcome) => {
+                if let Err(refusal) = self.decide(Input::Outcome(guid, outcome)) {
                     debug!(%refusal, "an outcome came too late");
                 }
             }

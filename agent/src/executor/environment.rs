@@ -5,12 +5,15 @@
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use volvox_protocol::action::EnvironmentVariable;
 use volvox_protocol::actual_lrp::PortMapping;
 use volvox_protocol::id::InstanceGuid;
+
+use crate::container::network::NetworkFacts;
+use crate::container::spec::Limits;
 
 /// Where in the container an instance finds its certificate and key.
 pub const CREDENTIALS_FOLDER: &str = "/etc/cf-instance-credentials";
@@ -36,19 +39,6 @@ pub enum Identity {
     Absent,
     /// Certificate and key lie in [`CREDENTIALS_FOLDER`].
     Mounted,
-}
-
-/// How a container is reached.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NetworkFacts {
-    /// The cell, from outside.
-    pub external_address: IpAddr,
-    /// The container, inside of the cell.
-    pub internal_address: IpAddr,
-    /// The container's second address, if it has one.
-    pub internal_ipv6: Option<Ipv6Addr>,
-    /// The container's ports, each once, the main one first. A host port of 0 is none.
-    pub ports: Vec<PortMapping>,
 }
 
 /// The variables of all processes of a container. A later one overrides an earlier one, so a
@@ -190,41 +180,22 @@ impl Default for LimitSettings {
     }
 }
 
-/// The limits of a container. What is `None` is not limited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ContainerLimits {
-    /// Bytes of memory.
-    pub memory_bytes: Option<u64>,
-    /// Bytes on disk, with the root file system.
-    pub disk_bytes: Option<u64>,
-    /// Files and folders.
-    pub inodes: u64,
-    /// Processes and threads.
-    pub pids: Option<u32>,
-    /// Share of the processors when they are short.
-    pub cpu_shares: u64,
-}
-
-impl ContainerLimits {
-    /// The limits of a container on a root file system of this size.
-    pub fn new(facts: LimitFacts, settings: LimitSettings, rootfs_bytes: u64) -> Self {
-        let (proxy_memory_mb, cpu_weight) = match facts.owner {
-            Owner::Lrp => (settings.proxy_memory_mb, facts.cpu_weight.max(1)),
-            Owner::Task => (0, facts.cpu_weight),
-        };
-        let memory_mb = limited(facts.memory_mb).map(|it| it + u64::from(proxy_memory_mb));
-        ContainerLimits {
-            memory_bytes: memory_mb.map(mebibytes),
-            disk_bytes: limited(facts.disk_mb).map(|it| mebibytes(it).saturating_add(rootfs_bytes)),
-            inodes: settings.inodes,
-            pids: (facts.max_pids != 0).then_some(facts.max_pids),
-            cpu_shares: u64::from(settings.max_cpu_shares) * u64::from(cpu_weight) / 100,
-        }
+/// The limits of a container on a root file system of this size, in bytes. What is not limited is 0.
+pub fn limits(facts: LimitFacts, settings: LimitSettings, rootfs_bytes: u64) -> Limits {
+    let (proxy_memory_mb, cpu_weight) = match facts.owner {
+        Owner::Lrp => (settings.proxy_memory_mb, facts.cpu_weight.max(1)),
+        Owner::Task => (0, facts.cpu_weight),
+    };
+    let unless_zero = |given: u32, limit: u64| if given == 0 { 0 } else { limit };
+    let memory_mb = u64::from(facts.memory_mb) + u64::from(proxy_memory_mb);
+    let disk_bytes = mebibytes(facts.disk_mb.into()).saturating_add(rootfs_bytes);
+    Limits {
+        memory_bytes: unless_zero(facts.memory_mb, mebibytes(memory_mb)),
+        cpu_shares: u64::from(settings.max_cpu_shares) * u64::from(cpu_weight) / 100,
+        pids: facts.max_pids.into(),
+        disk_bytes: unless_zero(facts.disk_mb, disk_bytes),
+        inodes: settings.inodes,
     }
-}
-
-fn limited(megabytes: u32) -> Option<u64> {
-    (megabytes != 0).then_some(megabytes.into())
 }
 
 /// At most 2³³ of them come in, so 2⁵³ bytes go out.

@@ -6,12 +6,14 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
+use crate::container::op::Outcome;
+use crate::container::step::StepEvent;
 use std::collections::BTreeSet;
 
 use super::logic::{Depot, Input};
-use super::registry::ContainerGuid;
-use super::steps::{self, StepId};
+use crate::container::guid::ContainerGuid;
 use crate::container::op::Deed;
+use crate::container::step::StepId;
 
 /// Why a task's process does not begin.
 pub const NOT_KEPT: &str = "that it begins cannot be written down: is the disk full?";
@@ -35,7 +37,7 @@ impl Keeping {
             && self.not_kept.contains(guid)
             && depot.runs_once(guid)
         {
-            self.not_begun.push((guid.clone(), order.step));
+            self.not_begun.push((guid.clone(), StepId(order.id)));
             return None;
         }
         Some(deed)
@@ -44,8 +46,8 @@ impl Keeping {
     /// What the depot is told when all else is performed: these have not begun.
     pub fn into_inputs(self) -> impl Iterator<Item = Input> {
         self.not_begun.into_iter().map(|(guid, step)| {
-            let failed = steps::Input::SpawnFailed { step, error: NOT_KEPT.to_owned() };
-            Input::Step(guid, failed)
+            let failed = StepEvent::SpawnFailed { step, error: NOT_KEPT.to_owned() };
+            Input::Outcome(guid, Outcome::Step(failed))
         })
     }
 }

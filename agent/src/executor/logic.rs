@@ -21,27 +21,35 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use volvox_protocol::action::{EnvironmentVariable, RunAction};
 use volvox_protocol::cell::CellCapacity;
 use volvox_protocol::container::RunResult;
 use volvox_protocol::id::CellId;
 use volvox_protocol::time::Timestamp;
 
-use super::environment::{LimitSettings, NetworkFacts, network_environment, process_environment};
+use super::environment::{LimitSettings, network_environment, process_environment};
 use super::narration::Narration;
 use super::registry::{
-    self, Container, ContainerEvent, ContainerGuid, Deletion, Forgotten, RESERVATION_EXPIRY,
-    Refusal, Registry,
+    self, Container, ContainerEvent, Deletion, Forgotten, RESERVATION_EXPIRY, Refusal, Registry,
 };
 use super::resources::Resources;
-use super::steps::{self, LogStream, StepSettings, StepTree};
+use super::steps::{self, StepSettings, StepTree};
 use super::timers::Timers;
 use super::work::{Owner, Work};
-use crate::container::op::{Deed, LogLine, ProcessOrder};
+use crate::container::exit::{End, Exit};
+use crate::container::guid::ContainerGuid;
+use crate::container::network::NetworkFacts;
+use crate::container::op::{Deed, Outcome};
+use crate::container::spec::{LogLine, LogStream, Output, ProcessSpec};
+use crate::container::step::{StepEvent, StepId};
 
-pub use restore::{Restored, Saved, Standing};
+pub use restore::{Restored, Saved};
 
 /// Lines that may wait for a container to be made.
 const WAITING_LINES: usize = 64;
+
+/// What ends a process that nothing else has ended.
+const SIGKILL: i32 = 9;
 
 /// A cell's own numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,20 +93,8 @@ pub enum Input {
     Stop(ContainerGuid),
     /// The rep wants it gone.
     Delete(ContainerGuid),
-    /// The machine has made it, and this is how it is reached.
-    Made(ContainerGuid, NetworkFacts),
-    /// The machine could not make it, for this reason. Nothing of it is left.
-    NotMade(ContainerGuid, String),
-    /// Something that a step waits for has happened.
-    Step(ContainerGuid, steps::Input),
-    /// The contents of the result file, or why there are none.
-    ResultRead(ContainerGuid, Result<String, String>),
-    /// It died as a whole: nothing in it runs any more.
-    Gone(ContainerGuid),
-    /// The machine has taken it away.
-    Destroyed(ContainerGuid),
-    /// The machine could not take it away, for this reason.
-    DestroyFailed(ContainerGuid, String),
+    /// The machine tells what came of a deed, or that something has happened to it.
+    Outcome(ContainerGuid, Outcome),
     /// Time has passed.
     Wake,
 }
@@ -280,13 +276,7 @@ impl Depot {
             Input::Run(guid, work) => self.run(&mut turn, guid, work)?,
             Input::Stop(guid) => self.tell(&mut turn, registry::Input::Stop(guid))?,
             Input::Delete(guid) => self.tell(&mut turn, registry::Input::Delete(guid))?,
-            Input::Made(guid, network) => self.made(&mut turn, guid, network),
-            Input::NotMade(guid, reason) => self.not_made(&mut turn, guid, &reason),
-            Input::Step(guid, input) => self.step(&mut turn, &guid, input),
-            Input::ResultRead(guid, read) => self.result_read(&mut turn, guid, read),
-            Input::Gone(guid) => self.gone(&mut turn, &guid),
-            Input::Destroyed(guid) => self.tell(&mut turn, registry::Input::Destroyed(guid))?,
-            Input::DestroyFailed(guid, reason) => self.not_destroyed(&mut turn, guid, reason)?,
+            Input::Outcome(guid, outcome) => self.outcome(&mut turn, guid, outcome)?,
             Input::Wake => self.wake(&mut turn),
         }
         Ok(self.close(turn))
@@ -296,6 +286,24 @@ impl Depot {
     fn close(&mut self, turn: Turn) -> Vec<Effect> {
         let kept = turn.touched.into_iter().filter(|guid| self.held.contains_key(guid));
         kept.map(Effect::Keep).chain(turn.effects).collect()
+    }
+
+    fn outcome(
+        &mut self,
+        turn: &mut Turn,
+        guid: ContainerGuid,
+        outcome: Outcome,
+    ) -> Result<(), Refusal> {
+        match outcome {
+            Outcome::Made(network) => self.made(turn, guid, network),
+            Outcome::NotMade(reason) => self.not_made(turn, guid, &reason),
+            Outcome::Step(event) => self.step(turn, &guid, steps::Input::Event(event)),
+            Outcome::ResultRead(read) => self.result_read(turn, guid, read),
+            Outcome::Gone => self.gone(turn, &guid),
+            Outcome::Destroyed => self.tell(turn, registry::Input::Destroyed(guid))?,
+            Outcome::DestroyFailed(reason) => self.not_destroyed(turn, guid, reason)?,
+        }
+        Ok(())
     }
 
     fn reserve(&mut self, turn: &mut Turn, wanted: Vec<Wanted>) {
@@ -420,13 +428,10 @@ impl Depot {
     fn step(&mut self, turn: &mut Turn, guid: &ContainerGuid, input: steps::Input) {
         let Some(held) = self.held.get_mut(guid) else { return };
         let ended = match &input {
-            steps::Input::ProcessExited { step, .. } => Some(step.0),
-            steps::Input::Begin
-            | steps::Input::ProcessStarted(_)
-            | steps::Input::SpawnFailed { .. }
-            | steps::Input::TransferDone { .. }
+            steps::Input::Event(StepEvent::ProcessExited(exit)) => Some(exit.id),
+            steps::Input::Event(_)
+            | steps::Input::Begin
             | steps::Input::TimerFired(_)
-            | steps::Input::CheckResult { .. }
             | steps::Input::Cancel => None,
         };
         let Some(tree) = &mut held.tree else { return };
@@ -455,8 +460,8 @@ impl Depot {
                 steps::Effect::Finished(result) => self.finish(turn, guid, result),
                 steps::Effect::Spawn { step, run, output, source } => {
                     let env = self.environment(guid, &run.env);
-                    let order = ProcessOrder { step, run, env, output, source };
-                    turn.perform(guid, Deed::Spawn(Box::new(order)));
+                    let process = process(step, *run, env, output, source);
+                    turn.perform(guid, Deed::Spawn(Box::new(process)));
                 }
                 steps::Effect::Signal { step, signal } => {
                     turn.perform(guid, Deed::Signal(step, signal));
@@ -486,8 +491,8 @@ impl Depot {
     fn environment(
         &self,
         guid: &ContainerGuid,
-        action: &[volvox_protocol::action::EnvironmentVariable],
-    ) -> Vec<volvox_protocol::action::EnvironmentVariable> {
+        action: &[EnvironmentVariable],
+    ) -> Vec<EnvironmentVariable> {
         let Some(held) = self.held.get(guid) else { return Vec::new() };
         let container = held.work.as_ref().map(|it| it.environment(&held.owner));
         let network = held.network.as_ref().map(network_environment);
@@ -544,14 +549,13 @@ impl Depot {
         self.step(turn, guid, steps::Input::Cancel);
         // An end may begin a further process, which ends as soon as it is known.
         while let Some(step) = self.first_process(guid) {
-            const KILLED: i32 = 137;
-            let exit = steps::Exit { status: KILLED, ..steps::Exit::default() };
-            self.step(turn, guid, steps::Input::ProcessExited { step, exit });
+            let killed = Exit::new(step.0, End::Signal(SIGKILL));
+            self.step(turn, guid, steps::Input::Event(StepEvent::ProcessExited(killed)));
         }
         turn.effects.retain(|effect| !is_for_processes(guid, effect));
     }
 
-    fn first_process(&self, guid: &ContainerGuid) -> Option<steps::StepId> {
+    fn first_process(&self, guid: &ContainerGuid) -> Option<StepId> {
         let tree = self.held.get(guid)?.tree.as_ref()?;
         tree.processes().next().filter(|_| !tree.is_finished())
     }
@@ -628,6 +632,28 @@ impl Depot {
                 }
             }
         }
+    }
+}
+
+/// A process as a machine starts it.
+fn process(
+    step: StepId,
+    run: RunAction,
+    env: Vec<EnvironmentVariable>,
+    output: Output,
+    source: String,
+) -> ProcessSpec {
+    ProcessSpec {
+        id: step.0,
+        path: run.path,
+        args: run.args,
+        env: env.into_iter().map(|it| format!("{}={}", it.name, it.value)).collect(),
+        dir: run.dir,
+        user: run.user,
+        nofile: run.resource_limits.as_ref().and_then(|it| it.nofile),
+        source,
+        output,
+        terminal: None,
     }
 }
 

@@ -15,6 +15,7 @@ mod container;
 #[cfg(test)]
 mod tests;
 
+use crate::container::guid::ContainerGuid;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use volvox_protocol::time::Timestamp;
 use super::resources::{ContainerResources, Resources, Shortage};
 
 pub use check::check;
-pub use container::{Container, ContainerGuid, Deletion};
+pub use container::{Container, Deletion};
 
 /// How long a reservation stands when nobody runs it.
 pub const RESERVATION_EXPIRY: Duration = Duration::from_secs(60);

@@ -37,6 +37,7 @@ mod transfer;
 mod turn;
 mod wrap;
 
+use crate::container::step::StepId;
 use serde::{Deserialize, Serialize};
 use volvox_protocol::container::RunResult;
 use volvox_protocol::time::Timestamp;
@@ -46,10 +47,7 @@ use health::Readiness;
 use step::Step;
 use turn::{Outstanding, Turn};
 
-pub use message::{
-    CheckOutcome, Effect, Exit, Input, LogStream, Output, StepId, StepSignal, TimerId,
-    TransferFailure, Transferred,
-};
+pub use message::{Effect, Input, TimerId};
 pub use spec::{StepSettings, StepSpec};
 
 /// All the steps of one container, and how far they are.
@@ -115,12 +113,7 @@ impl StepTree {
                 self.root.cancel(&mut turn);
                 self.readiness.iter_mut().for_each(|it| it.stop(&mut turn));
             }
-            Input::ProcessStarted(_)
-            | Input::SpawnFailed { .. }
-            | Input::ProcessExited { .. }
-            | Input::TransferDone { .. }
-            | Input::TimerFired(_)
-            | Input::CheckResult { .. } => {
+            Input::Event(_) | Input::TimerFired(_) => {
                 self.root.handle(&mut turn, &input);
                 self.readiness.iter_mut().for_each(|it| it.handle(&mut turn, &input));
             }
@@ -134,7 +127,7 @@ impl StepTree {
     ///
     /// Timers get what is left of their time. Checks and transfers lived in the agent and begin
     /// again under their old ids. Processes do not: each of [`StepTree::processes`] is still there,
-    /// or has left its exit status, or was never started, which is a [`Input::SpawnFailed`].
+    /// or has left its exit status, or was never started, which is a [`StepEvent::SpawnFailed`].
     pub fn resume(&self, now: Timestamp) -> Vec<Effect> {
         self.outstanding.again(now)
     }

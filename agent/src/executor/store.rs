@@ -17,8 +17,8 @@ use serde::de::DeserializeOwned;
 use tracing::error;
 
 use super::logic::{Progress, Saved};
-use super::registry::ContainerGuid;
 use super::work::Work;
+use crate::container::guid::ContainerGuid;
 
 const PROGRESS: &str = "progress";
 const WORK: &str = "work";

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use volvox_protocol::time::Timestamp;
 
-use super::registry::ContainerGuid;
 use super::steps::TimerId;
+use crate::container::guid::ContainerGuid;
 
 /// All timers of a cell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

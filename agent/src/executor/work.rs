@@ -5,23 +5,27 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use volvox_protocol::action::{EnvironmentVariable, File};
+use volvox_protocol::action::EnvironmentVariable;
 use volvox_protocol::actual_lrp::LrpKey;
-use volvox_protocol::definition::{CachedDependency, LrpDefinition};
-use volvox_protocol::egress::SecurityGroupRule;
+use volvox_protocol::definition::LrpDefinition;
 use volvox_protocol::id::{Domain, InstanceGuid, TaskGuid};
 use volvox_protocol::task::TaskDefinition;
 use volvox_protocol::validate::Valid;
 
 use super::environment::{
-    ContainerFacts, ContainerLimits, Identity, LimitFacts, LimitSettings, Owner as LimitOwner,
-    container_environment,
+    ContainerFacts, Identity, LimitFacts, LimitSettings, Owner as LimitOwner,
+    container_environment, limits,
 };
 use super::layers::cached_dependencies;
 use super::narration::log_source;
-use super::registry::ContainerGuid;
 use super::resources::ContainerResources;
 use super::steps::StepSpec;
+use crate::container::guid::ContainerGuid;
+use crate::container::plan::Plan;
+
+/// Layers are shared and read-only: a container is charged for what it writes, so the size of its
+/// root file system is neither added to its limit nor measured.
+const ROOTFS_BYTES: u64 = 0;
 
 /// Whose container it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,33 +67,6 @@ pub enum Work {
     Lrp(Arc<LrpDefinition>),
     /// A task's.
     Task(Arc<TaskDefinition>),
-}
-
-/// What the machine needs to know to make a container.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
-    /// The root file system's URL.
-    pub rootfs: String,
-    /// Whether its root is the cell's root.
-    pub privileged: bool,
-    /// What it may use.
-    pub limits: ContainerLimits,
-    /// The ports that it listens on, each once, the main one first.
-    pub ports: Vec<u16>,
-    /// What it may reach.
-    pub egress_rules: Vec<SecurityGroupRule>,
-    /// What is mounted into it from the cell's cache.
-    pub dependencies: Vec<CachedDependency>,
-    /// Small files that are put into it.
-    pub files: Vec<File>,
-    /// Where the cell's certificates appear; empty: nowhere.
-    pub certificates_path: String,
-    /// What it may log in a second; nothing is no limit.
-    pub log_bytes_per_second: Option<u64>,
-    /// The volume drivers it wants.
-    pub volume_drivers: Vec<String>,
-    /// The source of its log lines.
-    pub log_source: String,
 }
 
 impl Work {
@@ -160,7 +137,6 @@ impl Work {
                 rootfs: it.rootfs.clone(),
                 privileged: it.privileged,
                 limits: limits(
-                    settings,
                     LimitFacts {
                         owner: LimitOwner::Lrp,
                         memory_mb: it.memory_mb,
@@ -168,6 +144,8 @@ impl Work {
                         max_pids: it.max_pids,
                         cpu_weight: it.cpu_weight,
                     },
+                    settings,
+                    ROOTFS_BYTES,
                 ),
                 ports: ports(&it.distinct_ports()),
                 egress_rules: it.egress_rules.clone(),
@@ -182,7 +160,6 @@ impl Work {
                 rootfs: it.rootfs.clone(),
                 privileged: it.privileged,
                 limits: limits(
-                    settings,
                     LimitFacts {
                         owner: LimitOwner::Task,
                         memory_mb: it.memory_mb,
@@ -190,6 +167,8 @@ impl Work {
                         max_pids: it.max_pids,
                         cpu_weight: it.cpu_weight,
                     },
+                    settings,
+                    ROOTFS_BYTES,
                 ),
                 ports: Vec::new(),
                 egress_rules: it.egress_rules.clone(),
@@ -202,12 +181,6 @@ impl Work {
             },
         }
     }
-}
-
-/// Layers are shared and read-only: a container is charged for what it writes, so the size of its
-/// root file system is neither added to its limit nor measured.
-fn limits(settings: LimitSettings, facts: LimitFacts) -> ContainerLimits {
-    ContainerLimits::new(facts, settings, 0)
 }
 
 /// A definition that was admitted names no others.

@@ -8,22 +8,11 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use super::{devices, sys};
-use crate::shim::wire::{Limits, is_container_id};
+use crate::container::spec::{Hierarchy, Limits, is_container_id};
 
 /// The folder below which all of ours are.
 const PARENT: &str = "volvox";
-
-/// Where the host keeps its cgroups.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Hierarchy {
-    /// One tree for everything.
-    Unified(PathBuf),
-    /// A tree for each controller: its name and where it is mounted.
-    Older(Vec<(String, PathBuf)>),
-}
 
 /// The controllers that we use on the older trees.
 const CONTROLLERS: [&str; 4] = ["memory", "cpu", "pids", "devices"];

@@ -27,9 +27,9 @@ use super::paging::Paging;
 use super::self_test::{self, SelfTest};
 use super::store::Assignments;
 use crate::clock::{Clock, wall};
+use crate::container::guid::ContainerGuid;
 use crate::executor::driver::{CallError, Executor, Watch};
 use crate::executor::logic::{ContainerView, Wanted};
-use crate::executor::registry::ContainerGuid;
 use crate::executor::work::{Owner, Work};
 
 /// Inputs that may wait. Orders beyond it are refused, answers wait at their source.

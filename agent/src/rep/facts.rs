@@ -7,7 +7,7 @@ use volvox_protocol::definition::{MetricTags, Routes};
 use volvox_protocol::facts::{internal_routes, metric_tags};
 use volvox_protocol::id::InstanceGuid;
 
-use crate::executor::environment::NetworkFacts;
+use crate::container::network::NetworkFacts;
 
 /// How an instance is reached.
 pub fn net_info(network: &NetworkFacts) -> NetInfo {

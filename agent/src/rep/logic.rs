@@ -51,8 +51,9 @@ use self::evacuation::Evacuation;
 use self::fetching::Fetching;
 use self::reporting::Reports;
 use self::syncing::Syncing;
+use crate::container::guid::ContainerGuid;
 use crate::executor::logic::{ContainerView, Wanted};
-use crate::executor::registry::{ContainerGuid, Deletion};
+use crate::executor::registry::Deletion;
 use crate::executor::work::{Owner, Work};
 
 pub use self::evacuation::EvacuationStatus;

@@ -12,8 +12,8 @@ use std::time::Duration;
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::time::Timestamp;
 
+use crate::container::guid::ContainerGuid;
 use crate::executor::logic::ContainerView;
-use crate::executor::registry::ContainerGuid;
 
 /// What the names of its containers begin with.
 pub const PREFIX: &str = "self-test-";

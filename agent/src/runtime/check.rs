@@ -21,7 +21,7 @@ use nix::sys::time::{TimeVal, TimeValLike as _};
 use volvox_protocol::definition::{Check, HttpCheck};
 
 use crate::container::check_text::CheckFault;
-use crate::executor::steps::CheckOutcome;
+use crate::container::step::CheckOutcome;
 use crate::image::cancel::Cancel;
 
 /// Bytes of an answer's status line and headers, of all answers before the last too.

@@ -18,13 +18,14 @@ use std::sync::{Mutex, PoisonError};
 use volvox_protocol::definition::CachedDependency;
 
 use super::transfer::{FetchFailed, Transfers, Wanted, detected};
+use crate::container::spec::LogStream;
+use crate::container::spec::{Access, Bind};
+use crate::container::step::Transferred;
 use crate::container::text::size;
-use crate::executor::steps::{LogStream, Transferred};
 use crate::image::cancel::Cancel;
 use crate::image::layers::{LayerError, LayerHold, Recipe};
 use crate::image::place::{Ownership, Purpose};
 use crate::image::retry::shown_url;
-use crate::shim::wire::{Access, Bind};
 
 /// What a container gets.
 #[derive(Debug)]

@@ -24,15 +24,16 @@ use volvox_protocol::time::Timestamp;
 use super::machine::QUIET_FOR;
 use super::shim::{MADE_WITHIN, PATIENCE};
 use super::silence::{Next, Seen, Waiting};
-use super::{Outcomes, Runtime, RuntimeError};
-use crate::container::op::{Deed, LogLine, ProcessOrder};
-use crate::executor::environment::NetworkFacts;
-use crate::executor::logic::{Input, Standing};
-use crate::executor::registry::ContainerGuid;
-use crate::executor::steps::{
-    self, CheckOutcome, Exit, StepId, StepSignal, TransferFailure, Transferred,
+use crate::container::exit::{End, Exit};
+use crate::container::guid::ContainerGuid;
+use crate::container::network::NetworkFacts;
+use crate::container::op::{Deed, Outcome};
+use crate::container::plan::Plan;
+use crate::container::runtime::{Outcomes, Runtime, RuntimeError, Standing};
+use crate::container::spec::{LogLine, ProcessSpec};
+use crate::container::step::{
+    CheckOutcome, StepEvent, StepId, StepSignal, TransferFailure, Transferred,
 };
-use crate::executor::work::Plan;
 
 /// What can be made to go wrong, or to take long.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -72,15 +73,10 @@ struct FakeContainer {
     dead: bool,
     /// Its shim hangs.
     hangs: Option<Hangs>,
-    running: BTreeMap<u32, FakeProcess>,
+    running: BTreeMap<u32, ProcessSpec>,
     exited: BTreeMap<u32, Exit>,
     log: Vec<LogLine>,
     ever_started: BTreeSet<u32>,
-}
-
-#[derive(Debug)]
-struct FakeProcess {
-    order: ProcessOrder,
 }
 
 /// A shim that hangs.
@@ -101,7 +97,7 @@ struct Hangs {
 
 #[derive(Debug, Clone)]
 enum Due {
-    Tell(Input),
+    Tell(ContainerGuid, Outcome),
     Make(ContainerGuid, Box<Plan>),
     End(ContainerGuid, u32, i32),
     Transfer(ContainerGuid, StepId),
@@ -124,11 +120,7 @@ impl FakeMachine {
     /// What runs in a container: the paths, in the order of their start.
     pub fn processes(&self, guid: &ContainerGuid) -> Vec<&str> {
         let container = self.containers.get(guid);
-        container
-            .iter()
-            .flat_map(|it| it.running.values())
-            .map(|it| it.order.run.path.as_str())
-            .collect()
+        container.iter().flat_map(|it| it.running.values()).map(|it| it.path.as_str()).collect()
     }
 
     /// How many processes were started in a container, ended ones too.
@@ -148,7 +140,7 @@ impl FakeMachine {
     }
 
     /// Lets time pass and gives what has happened by then, in order.
-    pub fn advance(&mut self, now: Timestamp) -> Vec<Input> {
+    pub fn advance(&mut self, now: Timestamp) -> Vec<(ContainerGuid, Outcome)> {
         self.now = self.now.max(now);
         let mut told = Vec::new();
         while let Some(next) = self.due.first_entry() {
@@ -156,15 +148,18 @@ impl FakeMachine {
                 break;
             }
             match next.remove() {
-                Due::Tell(input) => told.push(input),
-                Due::Make(guid, plan) => told.push(self.make(guid, &plan)),
+                Due::Tell(guid, outcome) => told.push((guid, outcome)),
+                Due::Make(guid, plan) => {
+                    let made = self.make(&guid, &plan);
+                    told.push((guid, made));
+                }
                 Due::End(guid, process, status) => told.extend(self.end(guid, process, status)),
                 Due::Transfer(guid, step) => {
                     let result = match self.faults.transfer_failure.clone() {
                         Some(failure) => Err(failure),
                         None => Ok(Transferred::Bytes(1)),
                     };
-                    told.push(Input::Step(guid, steps::Input::TransferDone { step, result }));
+                    told.push((guid, Outcome::Step(StepEvent::TransferDone { step, result })));
                 }
                 Due::GoesOn(guid, nth) => {
                     if self.hangs(&guid, nth) {
@@ -181,7 +176,10 @@ impl FakeMachine {
                         self.unanswered(guid);
                     }
                 }
-                Due::TakeAway(guid) => told.push(self.destroy(guid)),
+                Due::TakeAway(guid) => {
+                    let outcome = self.destroy(&guid);
+                    told.push((guid, outcome));
+                }
             }
         }
         told
@@ -195,13 +193,13 @@ impl FakeMachine {
         container.running.clear();
         let asked = container.hangs.take().map(|it| it.asked).unwrap_or_default();
         for deed in asked {
-            if let Deed::Spawn(order) = deed {
+            if let Deed::Spawn(process) = deed {
                 let error = "the container's shim was lost".to_owned();
-                let failed = steps::Input::SpawnFailed { step: order.step, error };
-                self.later(Duration::ZERO, Due::Tell(Input::Step(guid.clone(), failed)));
+                let failed = StepEvent::SpawnFailed { step: StepId(process.id), error };
+                self.later(Duration::ZERO, Due::Tell(guid.clone(), Outcome::Step(failed)));
             }
         }
-        self.later(Duration::ZERO, Due::Tell(Input::Gone(guid.clone())));
+        self.later(Duration::ZERO, Due::Tell(guid.clone(), Outcome::Gone));
     }
 
     /// One process ends, the first that runs this path; its shim writes that down and dies before it has
@@ -211,11 +209,11 @@ impl FakeMachine {
             && let Some(container) = self.containers.get_mut(guid)
         {
             container.running.remove(&process);
-            let exit = Exit { status, ..Exit::default() };
+            let exit = Exit::new(process, End::Status(status));
             container.exited.insert(process, exit.clone());
             // Whoever loses a shim reads what it has written.
-            let told = steps::Input::ProcessExited { step: StepId(process), exit };
-            self.later(Duration::ZERO, Due::Tell(Input::Step(guid.clone(), told)));
+            let told = StepEvent::ProcessExited(exit);
+            self.later(Duration::ZERO, Due::Tell(guid.clone(), Outcome::Step(told)));
         }
         self.kill(guid);
     }
@@ -254,7 +252,7 @@ impl FakeMachine {
 
     fn first_of(&self, guid: &ContainerGuid, path: &str) -> Option<u32> {
         let running = self.containers.get(guid).into_iter().flat_map(|it| &it.running);
-        running.filter(|(_, it)| it.order.run.path == path).map(|(id, _)| *id).next()
+        running.filter(|(_, it)| it.path == path).map(|(id, _)| *id).next()
     }
 
     /// What an agent that starts finds of a container. One whose shim is silent for longer than the agent
@@ -274,7 +272,7 @@ impl FakeMachine {
                 // It hears all of it from what it finds, and nothing that was for the one before.
                 drop(self.go_on(guid));
                 self.due
-                    .retain(|_, due| !matches!(due, Due::Tell(Input::Step(of, _)) if of == guid));
+                    .retain(|_, due| !matches!(due, Due::Tell(of, Outcome::Step(_)) if of == guid));
             }
         }
         let container = self.containers.get(guid)?;
@@ -301,7 +299,7 @@ impl FakeMachine {
 
     /// Begins a deed.
     pub fn perform(&mut self, guid: &ContainerGuid, deed: Deed) {
-        let tell = |input| Due::Tell(Input::Step(guid.clone(), input));
+        let tell = |event| Due::Tell(guid.clone(), Outcome::Step(event));
         if deed.is_for_processes()
             && let Some(hangs) = self.containers.get_mut(guid).and_then(|it| it.hangs.as_mut())
         {
@@ -313,14 +311,14 @@ impl FakeMachine {
             Deed::Make(plan) => {
                 if self.faults.making > MADE_WITHIN {
                     let late = format!("not there after {} s", MADE_WITHIN.as_secs());
-                    let late = Due::Tell(Input::NotMade(guid.clone(), late));
+                    let late = Due::Tell(guid.clone(), Outcome::NotMade(late));
                     self.met.push("container never made");
                     return self.later(MADE_WITHIN, late);
                 }
                 self.later(self.faults.making, Due::Make(guid.clone(), plan));
             }
             Deed::Abandon => {}
-            Deed::Spawn(order) => self.spawn(guid, *order),
+            Deed::Spawn(process) => self.spawn(guid, *process),
             Deed::Signal(step, signal) => self.signal(guid, step, signal),
             Deed::ForgetExit(process) => {
                 if let Some(container) = self.containers.get_mut(guid) {
@@ -340,7 +338,7 @@ impl FakeMachine {
                     |_, due| !matches!(due, Due::Transfer(of, it) if of == guid && *it == step),
                 );
                 let result = Err(TransferFailure::Fetch);
-                self.later(Duration::ZERO, tell(steps::Input::TransferDone { step, result }));
+                self.later(Duration::ZERO, tell(StepEvent::TransferDone { step, result }));
             }
             Deed::Check { step, .. } => {
                 let outcome = match self.faults.check_failure.clone() {
@@ -350,12 +348,12 @@ impl FakeMachine {
                     }
                     None => CheckOutcome::Passed,
                 };
-                self.later(Duration::ZERO, tell(steps::Input::CheckResult { step, outcome }));
+                self.later(Duration::ZERO, tell(StepEvent::CheckResult { step, outcome }));
             }
             Deed::CancelCheck(_) => {}
             Deed::ReadResult(_) => {
                 let read = self.faults.result.clone().unwrap_or(Ok("result".to_owned()));
-                self.later(Duration::ZERO, Due::Tell(Input::ResultRead(guid.clone(), read)));
+                self.later(Duration::ZERO, Due::Tell(guid.clone(), Outcome::ResultRead(read)));
             }
             Deed::Destroy => {
                 let hangs = self.containers.get(guid).and_then(|it| it.hangs.as_ref());
@@ -363,21 +361,21 @@ impl FakeMachine {
                     let wait = hangs.until.since(self.now).min(PATIENCE);
                     return self.later(wait, Due::TakeAway(guid.clone()));
                 }
-                let outcome = self.destroy(guid.clone());
-                self.later(Duration::ZERO, Due::Tell(outcome));
+                let outcome = self.destroy(guid);
+                self.later(Duration::ZERO, Due::Tell(guid.clone(), outcome));
             }
         }
     }
 
-    fn destroy(&mut self, guid: ContainerGuid) -> Input {
+    fn destroy(&mut self, guid: &ContainerGuid) -> Outcome {
         match self.faults.not_destroyed.clone() {
             Some(reason) => {
                 self.met.push("container not destroyed");
-                Input::DestroyFailed(guid, reason)
+                Outcome::DestroyFailed(reason)
             }
             None => {
-                self.containers.remove(&guid);
-                Input::Destroyed(guid)
+                self.containers.remove(guid);
+                Outcome::Destroyed
             }
         }
     }
@@ -408,7 +406,7 @@ impl FakeMachine {
     }
 
     /// It goes on: reaps what has ended, then does what it was asked.
-    fn go_on(&mut self, guid: &ContainerGuid) -> Vec<Input> {
+    fn go_on(&mut self, guid: &ContainerGuid) -> Vec<(ContainerGuid, Outcome)> {
         let container = self.containers.get_mut(guid);
         let Some(hangs) = container.and_then(|it| it.hangs.take()) else { return Vec::new() };
         let mut told = Vec::new();
@@ -420,10 +418,10 @@ impl FakeMachine {
         }
         if let Some(container) = self.containers.get(guid).filter(|_| hangs.anew.is_some()) {
             // Whoever comes back is told all that was not acknowledged.
-            let exits = container.exited.iter().map(|(process, exit)| {
-                let (step, exit) = (StepId(*process), exit.clone());
-                Input::Step(guid.clone(), steps::Input::ProcessExited { step, exit })
-            });
+            let exits = container
+                .exited
+                .values()
+                .map(|exit| (guid.clone(), Outcome::Step(StepEvent::ProcessExited(exit.clone()))));
             told = exits.collect();
         }
         told
@@ -434,10 +432,10 @@ impl FakeMachine {
         self.due.insert((self.now + after, self.last), due);
     }
 
-    fn make(&mut self, guid: ContainerGuid, plan: &Plan) -> Input {
+    fn make(&mut self, guid: &ContainerGuid, plan: &Plan) -> Outcome {
         if let Some(reason) = self.faults.not_made.clone() {
             self.met.push("container not made");
-            return Input::NotMade(guid, reason);
+            return Outcome::NotMade(reason);
         }
         self.containers.insert(guid.clone(), FakeContainer::default());
         let mapping = |(nth, port): (usize, &u16)| PortMapping {
@@ -452,17 +450,16 @@ impl FakeMachine {
             internal_ipv6: None,
             ports: plan.ports.iter().enumerate().map(mapping).collect(),
         };
-        Input::Made(guid, network)
+        Outcome::Made(network)
     }
 
-    fn spawn(&mut self, guid: &ContainerGuid, order: ProcessOrder) {
-        let step = order.step;
-        let failed = |error: &str| steps::Input::SpawnFailed { step, error: error.to_owned() };
-        let run = order.run.clone();
+    fn spawn(&mut self, guid: &ContainerGuid, process: ProcessSpec) {
+        let step = StepId(process.id);
+        let failed = |error: &str| StepEvent::SpawnFailed { step, error: error.to_owned() };
         let number = |nth: usize| {
-            run.args.get(nth).and_then(|it| it.parse::<u32>().ok()).unwrap_or_default()
+            process.args.get(nth).and_then(|it| it.parse::<u32>().ok()).unwrap_or_default()
         };
-        let ends = match run.path.as_str() {
+        let ends = match process.path.as_str() {
             "true" => Some((0, 0)),
             "false" => Some((0, 1)),
             "exit" => Some((0, number(0))),
@@ -472,15 +469,15 @@ impl FakeMachine {
         };
         let started = match self.containers.get_mut(guid).filter(|it| !it.dead) {
             None => failed("the container is gone"),
-            Some(_) if run.path == "missing" => failed("no such file"),
+            Some(_) if process.path == "missing" => failed("no such file"),
             Some(container) => {
                 container.ever_started.insert(step.0);
-                container.running.insert(step.0, FakeProcess { order });
-                steps::Input::ProcessStarted(step)
+                container.running.insert(step.0, process);
+                StepEvent::ProcessStarted(step)
             }
         };
-        let has_started = matches!(started, steps::Input::ProcessStarted(_));
-        self.later(Duration::ZERO, Due::Tell(Input::Step(guid.clone(), started)));
+        let has_started = matches!(started, StepEvent::ProcessStarted(_));
+        self.later(Duration::ZERO, Due::Tell(guid.clone(), Outcome::Step(started)));
         if let (true, Some((after, status))) = (has_started, ends) {
             let status = i32::try_from(status).unwrap_or(1);
             let after = Duration::from_millis(after.into());
@@ -492,14 +489,19 @@ impl FakeMachine {
         let process = self.containers.get(guid).and_then(|it| it.running.get(&step.0));
         let Some(process) = process else { return };
         let status = match signal {
-            StepSignal::Term if process.order.run.path == "stubborn" => return,
+            StepSignal::Term if process.path == "stubborn" => return,
             StepSignal::Term => 143,
             StepSignal::Kill => 137,
         };
         self.later(Duration::ZERO, Due::End(guid.clone(), step.0, status));
     }
 
-    fn end(&mut self, guid: ContainerGuid, process: u32, status: i32) -> Option<Input> {
+    fn end(
+        &mut self,
+        guid: ContainerGuid,
+        process: u32,
+        status: i32,
+    ) -> Option<(ContainerGuid, Outcome)> {
         let container = self.containers.get_mut(&guid)?;
         if let Some(hangs) = &mut container.hangs {
             // Nobody reaps it.
@@ -507,10 +509,9 @@ impl FakeMachine {
             return None;
         }
         container.running.remove(&process)?;
-        let exit = Exit { status, ..Exit::default() };
+        let exit = Exit::new(process, End::Status(status));
         container.exited.insert(process, exit.clone());
-        let step = StepId(process);
-        Some(Input::Step(guid, steps::Input::ProcessExited { step, exit }))
+        Some((guid, Outcome::Step(StepEvent::ProcessExited(exit))))
     }
 }
 
@@ -537,9 +538,9 @@ impl Fake {
         };
         let told = self.machine().advance(now);
         let outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for input in told {
+        for (guid, outcome) in told {
             if let Some(outcomes) = &outcomes {
-                outcomes.tell(input);
+                outcomes.tell(guid, outcome);
             }
         }
     }

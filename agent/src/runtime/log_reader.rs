@@ -19,7 +19,7 @@ use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 use volvox_protocol::time::Timestamp;
 
-use crate::executor::steps::LogStream;
+use crate::container::spec::LogStream;
 use crate::image::folder::Folder;
 
 /// Bytes that one call looks at; what is left comes with the next.

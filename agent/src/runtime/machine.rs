@@ -28,19 +28,22 @@ use super::net::{Attached, Network, NetworkConfig};
 use super::shim::{PATIENCE, Shim, ShimError, Shims};
 use super::silence::Waiting;
 use super::transfer::{self, TransferConfig, Transfers};
-use super::{Outcomes, Runtime, RuntimeError, check, image_mount};
-use crate::container::op::{Deed, LogLine, ProcessOrder};
-use crate::executor::environment::NetworkFacts;
-use crate::executor::logic::{Input, Standing};
-use crate::executor::registry::ContainerGuid;
-use crate::executor::steps::{self, CheckOutcome, Output, StepId, StepSignal, TransferFailure};
+use super::{check, image_mount};
+use crate::container::exit::Exit;
+use crate::container::guid::ContainerGuid;
+use crate::container::network::NetworkFacts;
+use crate::container::op::{Deed, Outcome};
+use crate::container::runtime::{Outcomes, Runtime, RuntimeError, Standing};
+use crate::container::spec::{ContainerSpec, Hierarchy, LogLimits, LogLine};
+use crate::container::step::{
+    CheckOutcome, StepEvent, StepId, StepSignal, TransferFailure, Transferred,
+};
 use crate::image::cache::Cache;
 use crate::image::cancel::Cancel;
 use crate::image::fetch::{FetchConfig, Fetcher};
 use crate::image::layers::{LayerHold, LayerStore};
 use crate::image::rootfs::RootfsConfig;
-use crate::kernel::cgroup::Hierarchy;
-use crate::shim::wire::{self, ContainerSpec, End, LogLimits, ProcessSpec, Request};
+use crate::shim::wire::Request;
 
 /// Containers that are made or taken away at a time.
 const MAKING: usize = 8;
@@ -203,7 +206,7 @@ impl Machine {
             let Some(shared) = shared.upgrade() else { return };
             match heard {
                 Heard::Lost(guid, asked) => pool.run(move || shared.lost(&guid, asked)),
-                other => shared.hear(other),
+                Heard::Step(guid, event) => shared.hear(guid, event),
             }
         })?;
         let _ = self.shared.watch.set(watch);
@@ -256,28 +259,30 @@ impl Runtime for Machine {
                 self.making.run(move || {
                     let made = guarded(|| make::make(&shared, &guid, &plan, &cancel));
                     let outcome = match made.unwrap_or_else(Err) {
-                        Ok(facts) => Input::Made(guid.clone(), facts),
-                        Err(reason) => Input::NotMade(guid.clone(), reason),
+                        Ok(facts) => Outcome::Made(facts),
+                        Err(reason) => Outcome::NotMade(reason),
                     };
                     shared.done(&guid, None);
-                    shared.tell(outcome);
+                    shared.tell(guid, outcome);
                 });
             }
             Deed::Abandon => drop(shared.cancel(&guid, None)),
             Deed::Destroy => self.making.run(move || {
                 let destroyed = guarded(|| make::destroy(&shared, &guid));
                 let outcome = match destroyed.unwrap_or_else(Err) {
-                    Ok(()) => Input::Destroyed(guid),
-                    Err(reason) => Input::DestroyFailed(guid, reason),
+                    Ok(()) => Outcome::Destroyed,
+                    Err(reason) => Outcome::DestroyFailed(reason),
                 };
-                shared.tell(outcome);
+                shared.tell(guid, outcome);
             }),
-            Deed::Spawn(order) => {
-                let step = order.step;
-                if !shared.watch().start_process(&guid, step, &Request::Run(process(*order))) {
+            Deed::Spawn(process) => {
+                let step = StepId(process.id);
+                if !shared.watch().start_process(&guid, step, &Request::Run(*process)) {
                     let error = "the container's shim was lost".to_owned();
                     // Not from this thread, which empties the queue that it would wait for.
-                    self.making.run(move || shared.hear(Heard::NotStarted(guid, step, error)));
+                    self.making.run(move || {
+                        shared.tell(guid, Outcome::Step(StepEvent::SpawnFailed { step, error }))
+                    });
                 }
             }
             Deed::Signal(step, signal) => {
@@ -303,8 +308,8 @@ impl Runtime for Machine {
                 // One that runs tells its own end; of one that is not known it is told here.
                 if !shared.cancel(&guid, Some(step)) {
                     let result = Err(TransferFailure::Fetch);
-                    let input = steps::Input::TransferDone { step, result };
-                    self.making.run(move || shared.tell(Input::Step(guid, input)));
+                    let event = StepEvent::TransferDone { step, result };
+                    self.making.run(move || shared.tell(guid, Outcome::Step(event)));
                 }
             }
             Deed::Check { step, check, timeout } => {
@@ -316,8 +321,8 @@ impl Runtime for Machine {
                     });
                     let outcome = outcome.unwrap_or_else(CheckOutcome::CouldNotRun);
                     shared.done(&guid, Some(step));
-                    let input = steps::Input::CheckResult { step, outcome };
-                    shared.tell(Input::Step(guid, input));
+                    let event = StepEvent::CheckResult { step, outcome };
+                    shared.tell(guid, Outcome::Step(event));
                 });
             }
             Deed::CancelCheck(step) => drop(shared.cancel(&guid, Some(step))),
@@ -327,7 +332,7 @@ impl Runtime for Machine {
                         .map_err(|error| error.to_string()),
                     None => Err("the container is gone".to_owned()),
                 });
-                shared.tell(Input::ResultRead(guid, read.unwrap_or_else(Err)));
+                shared.tell(guid, Outcome::ResultRead(read.unwrap_or_else(Err)));
             }),
         }
     }
@@ -338,11 +343,7 @@ impl Machine {
         &self,
         guid: ContainerGuid,
         step: StepId,
-        work: impl FnOnce(
-            &Transfers,
-            &ContainerFiles,
-            &Cancel,
-        ) -> Result<steps::Transferred, TransferFailure>
+        work: impl FnOnce(&Transfers, &ContainerFiles, &Cancel) -> Result<Transferred, TransferFailure>
         + Send
         + 'static,
     ) {
@@ -355,15 +356,15 @@ impl Machine {
             });
             let result = result.unwrap_or_else(|error| Err(TransferFailure::Copy(error)));
             shared.done(&guid, Some(step));
-            shared.tell(Input::Step(guid, steps::Input::TransferDone { step, result }));
+            shared.tell(guid, Outcome::Step(StepEvent::TransferDone { step, result }));
         });
     }
 }
 
 impl Shared {
-    fn tell(&self, outcome: Input) {
+    fn tell(&self, guid: ContainerGuid, outcome: Outcome) {
         if let Some(outcomes) = self.outcomes.get() {
-            outcomes.tell(outcome);
+            outcomes.tell(guid, outcome);
         }
     }
 
@@ -371,19 +372,8 @@ impl Shared {
         self.watch.get().expect("find comes before everything else, and sets it")
     }
 
-    fn hear(&self, heard: Heard) {
-        let (guid, input) = match heard {
-            Heard::Started(guid, step) => (guid, steps::Input::ProcessStarted(step)),
-            Heard::NotStarted(guid, step, error) => {
-                (guid, steps::Input::SpawnFailed { step, error })
-            }
-            Heard::Exited(guid, exit) => {
-                let step = StepId(exit.id);
-                (guid, steps::Input::ProcessExited { step, exit: ended(exit) })
-            }
-            Heard::Lost(..) => return,
-        };
-        self.tell(Input::Step(guid, input));
+    fn hear(&self, guid: ContainerGuid, event: StepEvent) {
+        self.tell(guid, Outcome::Step(event));
     }
 
     /// Takes hold of containers after a restart and removes those that are not known, several at a
@@ -435,7 +425,7 @@ impl Shared {
             warn!(container = %guid, %error, "a container cannot be held");
             return Ok(dead());
         }
-        let exited = status.exited.into_iter().map(|exit| (exit.id, ended(exit)));
+        let exited = status.exited.into_iter().map(|exit| (exit.id, exit));
         Ok(Standing::Alive {
             running: status.running.into_iter().collect(),
             exited: exited.collect(),
@@ -451,7 +441,7 @@ impl Shared {
         let (running, exited, shim) = match self.shims.ask_again(guid.as_str(), Waiting::at_work())
         {
             Ok((status, shim)) => {
-                let exited = status.exited.into_iter().map(|exit| (exit.id, ended(exit)));
+                let exited = status.exited.into_iter().map(|exit| (exit.id, exit));
                 (status.running, exited.collect(), Some(shim))
             }
             Err(error) => {
@@ -473,20 +463,19 @@ impl Shared {
         };
         for step in asked {
             let started = running.contains(&step.0) || exited.contains_key(&step.0);
-            let input = if started {
-                steps::Input::ProcessStarted(step)
+            let event = if started {
+                StepEvent::ProcessStarted(step)
             } else {
                 let error = "the container's shim was lost".to_owned();
-                steps::Input::SpawnFailed { step, error }
+                StepEvent::SpawnFailed { step, error }
             };
-            self.tell(Input::Step(guid.clone(), input));
+            self.hear(guid.clone(), event);
         }
-        for (id, exit) in exited {
-            let input = steps::Input::ProcessExited { step: StepId(id), exit };
-            self.tell(Input::Step(guid.clone(), input));
+        for exit in exited.into_values() {
+            self.hear(guid.clone(), StepEvent::ProcessExited(exit));
         }
         if !held {
-            self.tell(Input::Gone(guid.clone()));
+            self.tell(guid.clone(), Outcome::Gone);
         }
     }
 
@@ -497,9 +486,9 @@ impl Shared {
         }
     }
 
-    fn recorded(&self, guid: &ContainerGuid) -> BTreeMap<u32, steps::Exit> {
+    fn recorded(&self, guid: &ContainerGuid) -> BTreeMap<u32, Exit> {
         match self.shims.recorded_exits(guid.as_str()) {
-            Ok(exits) => exits.into_iter().map(|(id, exit)| (id, ended(exit))).collect(),
+            Ok(exits) => exits,
             Err(error) => {
                 error!(container = %guid, %error, "exit records cannot be read");
                 BTreeMap::new()
@@ -534,7 +523,7 @@ impl Shared {
         let (connection, exits) = shim.into_connection();
         self.watch().hold(guid, connection).map_err(gone)?;
         for exit in exits {
-            self.hear(Heard::Exited(guid.clone(), exit));
+            self.hear(guid.clone(), StepEvent::ProcessExited(exit));
         }
         Ok(())
     }
@@ -646,36 +635,4 @@ fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// How a process ended, as steps have it.
-fn ended(exit: wire::Exit) -> steps::Exit {
-    const BY_SIGNAL: i32 = 128;
-    let status = match exit.end {
-        End::Status(status) => status,
-        End::Signal(signal) => BY_SIGNAL + signal,
-    };
-    let wire::Exit { out_of_memory, out_of_disk, output, .. } = exit;
-    steps::Exit { status, out_of_memory, out_of_disk, output }
-}
-
-fn process(order: ProcessOrder) -> ProcessSpec {
-    let ProcessOrder { step, run, env, output, source } = order;
-    let nofile = run.resource_limits.as_ref().and_then(|it| it.nofile);
-    ProcessSpec {
-        id: step.0,
-        path: run.path,
-        args: run.args,
-        env: env.into_iter().map(|it| format!("{}={}", it.name, it.value)).collect(),
-        dir: run.dir,
-        user: run.user,
-        nofile,
-        source,
-        output: match output {
-            Output::Log => wire::Output::Log,
-            Output::Discard => wire::Output::Discard,
-            Output::Capture => wire::Output::Capture,
-        },
-        terminal: None,
-    }
 }

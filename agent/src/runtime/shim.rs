@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use super::program::{Program, ends_within};
 use super::silence::{Next, Seen, Waiting};
-use crate::kernel::cgroup::{Cgroup, Hierarchy};
+use crate::container::exit::Exit;
+use crate::container::spec::Hierarchy;
+use crate::container::spec::{ContainerSpec, LogLine, ProcessSpec, TerminalSize, is_container_id};
+use crate::kernel::cgroup::Cgroup;
 use crate::kernel::remove::remove_all;
 use crate::kernel::sys;
 use crate::shim::connection::Connection;
-use crate::shim::wire::{
-    ContainerSpec, EXITS, Exit, LOGS, LogLine, MADE_WITHIN_S, ProcessSpec, Reply, Request, SOCKET,
-    SPEC, Status, TerminalSize, is_container_id,
-};
+use crate::shim::wire::{EXITS, LOGS, MADE_WITHIN_S, Reply, Request, SOCKET, SPEC, Status};
 use crate::shim::{Wants, exits};
 
 /// How long a shim may take to answer. It does little that takes long: destroy, and whatever its disk

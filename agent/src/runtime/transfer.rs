@@ -15,7 +15,7 @@ use ureq::http::Uri;
 use volvox_protocol::action::{DownloadAction, UploadAction};
 
 use super::files::{ContainerFiles, FilesError, free_bytes};
-use crate::executor::steps::{TransferFailure, Transferred};
+use crate::container::step::{TransferFailure, Transferred};
 use crate::image::cache::{Ask, Cache, CacheError, Held};
 use crate::image::cancel::Cancel;
 use crate::image::checksum::{BadChecksum, Checksum};

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use super::disk::Disk;
 use super::mounts::Prepared;
-use super::wire::ContainerSpec;
 use super::{mounts, pipe, seccomp};
+use crate::container::spec::ContainerSpec;
 use crate::kernel::cgroup::Cgroup;
 use crate::kernel::sys::{self, Fork};
 

@@ -20,7 +20,7 @@ use nix::fcntl::AtFlags;
 use nix::sys::stat::fstatat;
 
 use super::quota;
-use super::wire::Limits;
+use crate::container::spec::Limits;
 use crate::kernel::sys;
 
 /// Between two measurements at least so long, and at most.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::wire::Exit;
+use crate::container::exit::Exit;
 
 /// Bytes of the file, beyond those of what is kept, before it is written anew.
 const WASTE: u64 = 1 << 20;
@@ -143,7 +143,7 @@ pub(crate) fn read(path: &Path) -> io::Result<BTreeMap<u32, Exit>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shim::wire::End;
+    use crate::container::exit::End;
 
     fn exit(id: u32) -> Exit {
         Exit {

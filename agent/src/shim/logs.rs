@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use volvox_protocol::time::Timestamp;
 
 use super::lines::{Lines, Rate, Verdict};
-use super::wire::{LogLimits, LogStream};
+use crate::container::spec::{LogLimits, LogStream};
 
 /// The files `0.log` (the newest), `1.log`, … of one container.
 #[derive(Debug)]

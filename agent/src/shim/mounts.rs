@@ -15,7 +15,7 @@ use nix::unistd::{Gid, Uid, fchownat};
 
 use super::disk::Disk;
 use super::tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
-use super::wire::{Access, Bind, ContainerSpec};
+use crate::container::spec::{Access, Bind, ContainerSpec};
 use crate::kernel::remove::remove_all;
 use crate::kernel::sys;
 

@@ -11,7 +11,7 @@ use super::lines::{Lines, Tail};
 use super::logs::Log;
 use super::pipe;
 use super::terminal::{self, Terminal};
-use super::wire::{LogStream, Output, ProcessSpec};
+use crate::container::spec::{LogStream, Output, ProcessSpec};
 use crate::kernel::sys;
 
 /// The shim's ends of a process's streams.

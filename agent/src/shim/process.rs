@@ -13,8 +13,8 @@ use seccompiler::BpfProgram;
 use super::container::{Container, forget_oom_score};
 use super::output::Streams;
 use super::user::{self, User};
-use super::wire::ProcessSpec;
 use super::{pipe, seccomp, terminal};
+use crate::container::spec::ProcessSpec;
 use crate::kernel::sys::{self, Fork};
 
 /// What even the container's root may do: what programs that start as root need to become

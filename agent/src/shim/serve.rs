@@ -17,11 +17,10 @@ use super::exits::{Exits, Outlives};
 use super::logs::Log;
 use super::output::{Outlet, Place, Source, now};
 use super::terminal::Terminal;
-use super::wire::{
-    ContainerSpec, EXITS, End, Exit, LOGS, Output, PROCESSES, ProcessSpec, RUNNING, Reply, Request,
-    SOCKET, SPEC, Status, is_container_id,
-};
+use super::wire::{EXITS, LOGS, PROCESSES, RUNNING, Reply, Request, SOCKET, SPEC, Status};
 use super::{mounts, pipe, process, seccomp};
+use crate::container::exit::{End, Exit};
+use crate::container::spec::{ContainerSpec, Output, ProcessSpec, is_container_id};
 use crate::kernel::sys::{self, Fork};
 
 /// Who may be connected at once: an agent, its successor while it is replaced, and terminals.

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
-use super::wire::TerminalSize;
+use crate::container::spec::TerminalSize;
 use crate::kernel::sys;
 
 /// Bytes typed and not yet read by the process, above which no more is taken.

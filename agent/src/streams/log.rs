@@ -11,8 +11,8 @@ use volvox_protocol::stream::{Frame, LogLine, LogStream, Opened, ReadLog, frames
 use volvox_protocol::time::Timestamp;
 
 use super::{Place, STILL_HERE, blocking};
-use crate::executor::registry::ContainerGuid;
-use crate::executor::steps;
+use crate::container::guid::ContainerGuid;
+use crate::container::spec;
 use crate::runtime::log_reader::{self, LogReader, Position};
 use crate::shim::wire::LOGS;
 
@@ -161,8 +161,8 @@ async fn send(lines: Vec<LogLine>, writer: &mut FrameWriter) -> Result<(), Strea
 
 fn told(line: log_reader::LogLine) -> LogLine {
     let stream = match line.stream {
-        steps::LogStream::Out => LogStream::Out,
-        steps::LogStream::Err => LogStream::Err,
+        spec::LogStream::Out => LogStream::Out,
+        spec::LogStream::Err => LogStream::Err,
     };
     LogLine { at: line.at, stream, source: line.source, message: line.text }
 }

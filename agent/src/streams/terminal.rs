@@ -21,9 +21,10 @@ use volvox_protocol::limits::{ARGUMENT_BYTES, ARGUMENTS, ENVIRONMENT, TEXT_BYTES
 use volvox_protocol::stream::{self, Frame, OpenTerminal, Opened, PIECE_BYTES};
 
 use super::{Place, STILL_HERE, blocking};
-use crate::executor::registry::ContainerGuid;
+use crate::container::exit::End;
+use crate::container::guid::ContainerGuid;
+use crate::container::spec::{Output, ProcessSpec, TerminalSize};
 use crate::runtime::shim::{ShimError, Shown, Terminal};
-use crate::shim::wire::{End, Output, ProcessSpec, TerminalSize};
 
 /// Frames that wait between the thread and the stream, each way.
 const QUEUE: usize = 8;

@@ -5,8 +5,9 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 
+use volvox_agent::container::exit::End;
+use volvox_agent::container::spec::{ContainerSpec, LogLimits, ProcessSpec};
 use volvox_agent::runtime::shim::ShimError;
-use volvox_agent::shim::wire::{ContainerSpec, End, LogLimits, ProcessSpec};
 
 use super::cell::{Cell, PATIENCE, members, probe, process, until};
 

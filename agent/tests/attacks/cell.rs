@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use volvox_agent::kernel::cgroup::Hierarchy;
+use volvox_agent::container::exit::Exit;
+use volvox_agent::container::spec::Hierarchy;
+use volvox_agent::container::spec::{Access, Bind, ContainerSpec, Limits, LogLimits, ProcessSpec};
 use volvox_agent::runtime::shim::{Shim, ShimError, Shims};
-use volvox_agent::shim::wire::{Access, Bind, ContainerSpec, Exit, Limits, LogLimits, ProcessSpec};
 
 use crate::stage::{can_run, pause, small_root, texts};
 pub(crate) use crate::stage::{shell as process, skip};

@@ -10,7 +10,7 @@ use std::io;
 
 use super::cell::{self, Cell, probe};
 use crate::stage::is_root;
-use volvox_agent::shim::wire::End;
+use volvox_agent::container::exit::End;
 
 /// The variable that says what to do.
 pub(crate) const WHAT: &str = "VOLVOX_ATTACK";

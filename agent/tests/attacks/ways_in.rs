@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use volvox_agent::shim::wire::{Access, Bind, ContainerSpec, End, ProcessSpec};
+use volvox_agent::container::exit::End;
+use volvox_agent::container::spec::{Access, Bind, ContainerSpec, ProcessSpec};
 
 use super::cell::{Cell, FIRST_ID, members, probe, process, until};
 

@@ -5,9 +5,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use volvox_agent::kernel::cgroup::Hierarchy;
+use volvox_agent::container::exit::Exit;
+use volvox_agent::container::spec::Hierarchy;
+use volvox_agent::container::spec::{Access, Bind, ContainerSpec, Limits, LogLimits};
 use volvox_agent::runtime::shim::Shims;
-use volvox_agent::shim::wire::{Access, Bind, ContainerSpec, Exit, Limits, LogLimits};
 
 use crate::stage::{can_run, pause, small_root, texts};
 pub(crate) use crate::stage::{shell as process, skip};

@@ -7,7 +7,7 @@ use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use volvox_agent::shim::wire::{Output, ProcessSpec};
+use volvox_agent::container::spec::{Output, ProcessSpec};
 
 /// Between two looks at something that another process, or the kernel, is about: to look without a
 /// pause would take the processor from what is waited for.

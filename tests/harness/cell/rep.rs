@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use volvox_agent::container::guid::ContainerGuid;
 use volvox_agent::executor::logic::Input as DepotInput;
-use volvox_agent::executor::registry::ContainerGuid;
 use volvox_agent::executor::work::Owner;
 use volvox_agent::rep::assignments::Write;
 use volvox_agent::rep::logic::{Effect, Input, Unanswered};

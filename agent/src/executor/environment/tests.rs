@@ -130,32 +130,28 @@ fn limits_follow_the_definition_and_zero_is_none() {
     let nothing = LimitFacts { memory_mb: 0, disk_mb: 0, max_pids: 0, cpu_weight: 0, ..lrp };
     let plain = LimitSettings::default();
     let proxied = LimitSettings { proxy_memory_mb: 32, ..plain };
-    let limits = |memory_bytes, disk_bytes, pids, cpu_shares| ContainerLimits {
+    let expect = |memory_bytes, disk_bytes, pids, cpu_shares| Limits {
         memory_bytes,
+        cpu_shares,
+        pids,
         disk_bytes,
         inodes: 200_000,
-        pids,
-        cpu_shares,
     };
-    let disk = Some((1_024 << 20) + 7);
+    let disk = (1_024 << 20) + 7;
     let task = Owner::Task;
     let huge = LimitFacts { memory_mb: u32::MAX, cpu_weight: u32::MAX, ..lrp };
     let most = 1_024 * u64::from(u32::MAX) / 100;
     for (facts, settings, expected) in [
-        (lrp, plain, limits(Some(256 << 20), disk, Some(50), 512)),
-        (lrp, proxied, limits(Some(288 << 20), disk, Some(50), 512)),
-        (LimitFacts { owner: task, ..lrp }, proxied, limits(Some(256 << 20), disk, Some(50), 512)),
-        (nothing, proxied, limits(None, None, None, 10)),
-        (LimitFacts { owner: task, ..nothing }, plain, limits(None, None, None, 0)),
-        (
-            LimitFacts { cpu_weight: 200, ..lrp },
-            plain,
-            limits(Some(256 << 20), disk, Some(50), 2_048),
-        ),
-        (huge, plain, limits(Some(u64::from(u32::MAX) << 20), disk, Some(50), most)),
+        (lrp, plain, expect(256 << 20, disk, 50, 512)),
+        (lrp, proxied, expect(288 << 20, disk, 50, 512)),
+        (LimitFacts { owner: task, ..lrp }, proxied, expect(256 << 20, disk, 50, 512)),
+        (nothing, proxied, expect(0, 0, 0, 10)),
+        (LimitFacts { owner: task, ..nothing }, plain, expect(0, 0, 0, 0)),
+        (LimitFacts { cpu_weight: 200, ..lrp }, plain, expect(256 << 20, disk, 50, 2_048)),
+        (huge, plain, expect(u64::from(u32::MAX) << 20, disk, 50, most)),
     ] {
-        assert_eq!(ContainerLimits::new(facts, settings, 7), expected, "{facts:?} {settings:?}");
+        assert_eq!(limits(facts, settings, 7), expected, "{facts:?} {settings:?}");
     }
-    let full = ContainerLimits::new(lrp, plain, u64::MAX);
-    assert_eq!(full.disk_bytes, Some(u64::MAX), "a root that large is an error elsewhere");
+    let full = limits(lrp, plain, u64::MAX);
+    assert_eq!(full.disk_bytes, u64::MAX, "a root that large is an error elsewhere");
 }

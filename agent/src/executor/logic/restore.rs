@@ -1,5 +1,7 @@
 //! The depot after a restart of the agent: what was written down, held against what is there.
 
+use crate::container::runtime::Standing;
+use crate::container::step::StepEvent;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
@@ -8,8 +10,9 @@ use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::time::Timestamp;
 
 use super::{Depot, Effect, Held, Making, Settings, Turn};
+use crate::container::guid::ContainerGuid;
 use crate::container::op::Deed;
-use crate::executor::registry::{self, Container, ContainerGuid, Deletion, Registry};
+use crate::executor::registry::{self, Container, Deletion, Registry};
 use crate::executor::steps;
 use crate::executor::timers::Timers;
 use crate::executor::work::Work;
@@ -43,23 +46,6 @@ pub struct Restored {
     pub work: Option<Work>,
     /// What the machine has of it.
     pub standing: Standing,
-}
-
-/// What the machine has of a container after a restart.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
-    /// It is there.
-    Alive {
-        /// The processes that run.
-        running: BTreeSet<u32>,
-        /// The processes that have ended, and how.
-        exited: BTreeMap<u32, steps::Exit>,
-    },
-    /// It is dead, or there is nothing of it.
-    Dead {
-        /// The processes that are known to have ended by themselves, and how.
-        exited: BTreeMap<u32, steps::Exit>,
-    },
 }
 
 impl Depot {
@@ -154,15 +140,21 @@ impl Depot {
         for step in processes {
             let exit = exited.get(&step.0).cloned();
             if exit.is_some() || running.contains(&step.0) {
-                self.step(turn, guid, steps::Input::ProcessStarted(step));
+                self.step(turn, guid, steps::Input::Event(StepEvent::ProcessStarted(step)));
             }
             match exit {
                 Some(_) if mutated(Bug::ForgetsExits) => {}
-                Some(exit) => self.step(turn, guid, steps::Input::ProcessExited { step, exit }),
+                Some(exit) => {
+                    self.step(turn, guid, steps::Input::Event(StepEvent::ProcessExited(exit)))
+                }
                 // Whether it was about to be started cannot be known: it must not start twice.
                 None if is_alive && !running.contains(&step.0) => {
                     let error = "the agent was restarted before the process was".to_owned();
-                    self.step(turn, guid, steps::Input::SpawnFailed { step, error });
+                    self.step(
+                        turn,
+                        guid,
+                        steps::Input::Event(StepEvent::SpawnFailed { step, error }),
+                    );
                 }
                 None => {}
             }

@@ -2,6 +2,7 @@
 
 mod random;
 
+use crate::container::runtime::Standing;
 use std::sync::Arc;
 
 use volvox_protocol::action::{Action, RunAction};
@@ -118,9 +119,9 @@ impl Agent {
         loop {
             let due = self.machine.next_due().into_iter().chain(self.depot.next_wake()).min();
             self.now = due.map_or(end, |due| due.max(self.now).min(end));
-            for input in self.machine.advance(self.now) {
+            for (guid, outcome) in self.machine.advance(self.now) {
                 // What comes too late is refused, and that is all.
-                let _ = self.call(input);
+                let _ = self.call(Input::Outcome(guid, outcome));
                 if self.is_dead() {
                     return false;
                 }
@@ -246,7 +247,9 @@ fn the_environment_of_a_process_tells_who_and_where_it_is() {
         Some(order.env.clone())
     });
     let env = spawned.unwrap();
-    let value = |name: &str| env.iter().find(|it| it.name == name).map(|it| it.value.as_str());
+    let value = |name: &str| {
+        env.iter().filter_map(|it| it.split_once('=')).find(|it| it.0 == name).map(|it| it.1)
+    };
     assert_eq!(value("INSTANCE_GUID"), Some("i-1"));
     assert_eq!(value("CF_INSTANCE_INDEX"), Some("3"));
     assert_eq!(value("CF_INSTANCE_ADDR"), Some("192.0.2.1:60000"));

@@ -2,6 +2,7 @@
 //!
 //! Liveness and readiness are both made of these two phases; see `health.rs`.
 
+use crate::container::step::StepEvent;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -99,16 +100,11 @@ impl CheckSet {
                 due.begin(turn);
                 None
             }
-            Input::CheckResult { step, outcome } => {
+            Input::Event(StepEvent::CheckResult { step, outcome }) => {
                 let at = self.checks.iter().position(|it| it.state == State::Checking(*step))?;
                 self.checked(turn, at, outcome)
             }
-            Input::Begin
-            | Input::ProcessStarted(_)
-            | Input::SpawnFailed { .. }
-            | Input::ProcessExited { .. }
-            | Input::TransferDone { .. }
-            | Input::Cancel => None,
+            Input::Begin | Input::Event(_) | Input::Cancel => None,
         }
     }
 

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 use volvox_protocol::action::RunAction;
 
 use super::error::{Outcome, StepError};
-use super::message::{Exit, Input, LogStream, Output, StepId, StepSignal, TimerId};
+use super::message::{Input, LogStream, Output, StepEvent, StepId, StepSignal, TimerId};
 use super::turn::Turn;
+use crate::container::exit::Exit;
 use crate::container::text;
 
 /// How long the end of a killed process may take to be told. A shim writes it to the disk first, and a
@@ -58,21 +59,17 @@ impl Run {
 
     pub(super) fn handle(&mut self, turn: &mut Turn<'_>, input: &Input) {
         match input {
-            Input::ProcessStarted(step) if self.step() == Some(*step) => self.started(turn),
-            Input::SpawnFailed { step, error } if self.step() == Some(*step) => {
+            Input::Event(StepEvent::ProcessStarted(step)) if self.step() == Some(*step) => {
+                self.started(turn)
+            }
+            Input::Event(StepEvent::SpawnFailed { step, error }) if self.step() == Some(*step) => {
                 self.failed_to_start(turn, error);
             }
-            Input::ProcessExited { step, exit } if self.step() == Some(*step) => {
+            Input::Event(StepEvent::ProcessExited(exit)) if self.step() == Some(exit.step()) => {
                 self.exited(turn, exit);
             }
             Input::TimerFired(timer) => self.fired(turn, *timer),
-            Input::ProcessStarted(_)
-            | Input::SpawnFailed { .. }
-            | Input::ProcessExited { .. }
-            | Input::Begin
-            | Input::TransferDone { .. }
-            | Input::CheckResult { .. }
-            | Input::Cancel => {}
+            Input::Event(_) | Input::Begin | Input::Cancel => {}
         }
     }
 
@@ -128,9 +125,10 @@ impl Run {
     }
 
     fn exited(&mut self, turn: &mut Turn<'_>, exit: &Exit) {
+        let status = exit.end.status();
         // One that has another status ended before it was killed: its end was only told late.
-        let killed = matches!(self.state, State::Killed(..)) && exit.status == KILLED;
-        let short_of = match exit.status {
+        let killed = matches!(self.state, State::Killed(..)) && status == KILLED;
+        let short_of = match status {
             0 => "",
             _ if exit.out_of_memory => " (out of memory)",
             _ if exit.out_of_disk => " (out of disk)",
@@ -140,7 +138,7 @@ impl Run {
             let interval = text::duration(turn.settings.graceful_shutdown_interval);
             let late = format!(" (exceeded {interval} graceful shutdown interval)");
             let late = if killed { late.as_str() } else { "" };
-            let line = format!("Exit status {}{late}{short_of}", exit.status);
+            let line = format!("Exit status {status}{late}{short_of}");
             turn.log(&self.source, LogStream::Out, line);
         }
         self.drop_timer(turn);
@@ -148,11 +146,11 @@ impl Run {
             Err(StepError::ExceededGracefulShutdown)
         } else if self.was_cancelled() {
             Err(StepError::Cancelled)
-        } else if exit.status == 0 {
+        } else if status == 0 {
             Ok(())
         } else {
             Err(StepError::Visible(match exit.output.trim() {
-                "" => format!("{}: Exited with status {}{short_of}", self.source, exit.status),
+                "" => format!("{}: Exited with status {status}{short_of}", self.source),
                 printed => printed.to_owned(),
             }))
         });

@@ -9,6 +9,15 @@ mod health;
 mod random;
 mod tree;
 
+use crate::container::exit::End;
+use crate::container::exit::Exit;
+use crate::container::spec::LogStream;
+use crate::container::spec::Output;
+use crate::container::step::CheckOutcome;
+use crate::container::step::StepEvent;
+use crate::container::step::StepSignal;
+use crate::container::step::TransferFailure;
+use crate::container::step::Transferred;
 use std::collections::BTreeMap;
 
 use volvox_protocol::action::*;
@@ -111,20 +120,21 @@ fn parse(text: &str) -> Input {
     let (verb, rest) = text.split_once(' ').unwrap_or((text, ""));
     let (number, rest) = rest.split_once(' ').unwrap_or((rest, ""));
     let step = StepId(number.parse().unwrap_or(0));
-    let transfer = |result| Input::TransferDone { step, result };
-    let found = |outcome| Input::CheckResult { step, outcome };
+    let transfer = |result| Input::Event(StepEvent::TransferDone { step, result });
+    let found = |outcome| Input::Event(StepEvent::CheckResult { step, outcome });
     match verb {
         "begin" => Input::Begin,
         "cancel" => Input::Cancel,
-        "started" => Input::ProcessStarted(step),
-        "nospawn" => Input::SpawnFailed { step, error: rest.into() },
+        "started" => Input::Event(StepEvent::ProcessStarted(step)),
+        "nospawn" => Input::Event(StepEvent::SpawnFailed { step, error: rest.into() }),
         "exit" => {
             let (status, rest) = rest.split_once(' ').unwrap_or((rest, ""));
             let (out_of_memory, out_of_disk) = (rest == "oom", rest == "ood");
             let output = if out_of_memory || out_of_disk { "" } else { rest }.to_owned();
             let status = status.parse().expect("an exit status");
-            let exit = Exit { status, out_of_memory, out_of_disk, output };
-            Input::ProcessExited { step, exit }
+            let exit = Exit::new(step.0, End::Status(status));
+            let exit = Exit { out_of_memory, out_of_disk, output, ..exit };
+            Input::Event(StepEvent::ProcessExited(exit))
         }
         "moved" => transfer(Ok(Transferred::Bytes(rest.parse().expect("a size")))),
         "cached" => transfer(Ok(Transferred::FromCache)),

@@ -1,5 +1,6 @@
 //! Downloads and uploads. The driver moves the bytes; here are the order and the words.
 
+use crate::container::step::StepEvent;
 use serde::{Deserialize, Serialize};
 use volvox_protocol::action::{DownloadAction, UploadAction};
 
@@ -45,7 +46,7 @@ impl Transfer {
     }
 
     pub(super) fn handle(&mut self, turn: &mut Turn<'_>, input: &Input) {
-        let Input::TransferDone { step, result } = input else { return };
+        let Input::Event(StepEvent::TransferDone { step, result }) = input else { return };
         match self.state {
             State::Underway(own) if own == *step => {
                 self.state = State::Ended(self.done(turn, result));

@@ -8,7 +8,7 @@ use volvox_protocol::action::{DownloadAction, RunAction, UploadAction};
 use volvox_protocol::definition::Check;
 use volvox_protocol::time::Timestamp;
 
-use super::message::{Effect, Input, LogStream, Output, StepId, StepSignal, TimerId};
+use super::message::{Effect, Input, LogStream, Output, StepEvent, StepId, StepSignal, TimerId};
 use super::spec::StepSettings;
 
 /// All that was started and has not ended. Empty once the tree has finished.
@@ -33,14 +33,19 @@ impl Outstanding {
     pub(super) fn settle(&mut self, input: &Input) -> bool {
         match input {
             Input::Begin | Input::Cancel => true,
-            Input::ProcessStarted(step) => self.started.get(step) == Some(&Started::Process),
-            Input::SpawnFailed { step, .. } | Input::ProcessExited { step, .. } => {
+            Input::Event(StepEvent::ProcessStarted(step)) => {
+                self.started.get(step) == Some(&Started::Process)
+            }
+            Input::Event(StepEvent::SpawnFailed { step, .. }) => {
                 self.end(*step, |it| matches!(it, Started::Process))
             }
-            Input::TransferDone { step, .. } => {
+            Input::Event(StepEvent::ProcessExited(exit)) => {
+                self.end(exit.step(), |it| matches!(it, Started::Process))
+            }
+            Input::Event(StepEvent::TransferDone { step, .. }) => {
                 self.end(*step, |it| matches!(it, Started::Transfer(_)))
             }
-            Input::CheckResult { step, .. } => {
+            Input::Event(StepEvent::CheckResult { step, .. }) => {
                 self.end(*step, |it| matches!(it, Started::Check(_)))
             }
             Input::TimerFired(timer) => self.timers.remove(timer).is_some(),

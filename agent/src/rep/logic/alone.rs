@@ -10,8 +10,8 @@ use volvox_protocol::time::Timestamp;
 
 use super::intake::Batch;
 use super::{Belief, Busy, Effect, Entry, Look, Rep, definition_of};
+use crate::container::guid::ContainerGuid;
 use crate::executor::logic::{self, Wanted};
-use crate::executor::registry::ContainerGuid;
 use crate::executor::work::{Owner, Work};
 use crate::rep::view;
 

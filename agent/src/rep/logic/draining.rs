@@ -9,7 +9,7 @@ use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::time::Timestamp;
 
 use super::{Effect, Look, Rep};
-use crate::executor::registry::ContainerGuid;
+use crate::container::guid::ContainerGuid;
 
 /// How long the executor has until it is told again.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use volvox_protocol::tables::rep_lrp::ContainerView;
 use volvox_protocol::time::Timestamp;
 
 use super::{Effect, Rep};
-use crate::executor::registry::ContainerGuid;
+use crate::container::guid::ContainerGuid;
 use crate::executor::work::Owner;
 use crate::rep::view;
 

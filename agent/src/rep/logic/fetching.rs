@@ -12,7 +12,7 @@ use volvox_protocol::time::Timestamp;
 
 use super::reporting::ASK_AGAIN;
 use super::{Assigned, Busy, Effect, KnownDefinition, Rep, Unanswered, definition_of};
-use crate::executor::registry::ContainerGuid;
+use crate::container::guid::ContainerGuid;
 use crate::executor::work::Owner;
 
 /// Something whose definition is missing.

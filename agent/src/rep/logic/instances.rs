@@ -12,7 +12,7 @@ use volvox_protocol::time::Timestamp;
 
 use super::fetching::Fetch;
 use super::{Assigned, Belief, Busy, Effect, Entry, Look, Rep, definition_of};
-use crate::executor::registry::ContainerGuid;
+use crate::container::guid::ContainerGuid;
 use crate::executor::work::{Owner, Work};
 use crate::rep::facts;
 use crate::rep::view;

@@ -18,11 +18,11 @@ use volvox_protocol::time::Timestamp;
 
 use super::fetching::Fetch;
 use super::{Belief, Busy, Effect, Entry, Rep, definition_of};
+use crate::container::guid::ContainerGuid;
+use crate::container::spec::is_container_id;
 use crate::executor::logic::Wanted;
-use crate::executor::registry::ContainerGuid;
 use crate::executor::resources::ContainerResources;
 use crate::executor::work::Owner;
-use crate::shim::wire::is_container_id;
 
 /// What work may ask of this cell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

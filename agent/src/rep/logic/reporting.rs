@@ -11,7 +11,7 @@ use volvox_protocol::tables::rep_task::TaskView;
 use volvox_protocol::time::{Backoff, Timestamp};
 
 use super::{Busy, Effect, Look, Rep, Unanswered, definition_of};
-use crate::executor::registry::ContainerGuid;
+use crate::container::guid::ContainerGuid;
 use crate::executor::work::Owner;
 
 /// The wait before a question that failed is asked again.

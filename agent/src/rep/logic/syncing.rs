@@ -14,7 +14,7 @@ use volvox_protocol::time::Timestamp;
 
 use super::fetching::Fetch;
 use super::{Belief, Busy, Look, Rep, Unanswered, definition_of};
-use crate::executor::registry::ContainerGuid;
+use crate::container::guid::ContainerGuid;
 use crate::executor::work::Owner;
 use crate::rep::view;
 

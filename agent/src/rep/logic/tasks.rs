@@ -13,7 +13,7 @@ use super::evacuation::TIMED_OUT;
 use super::fetching::Fetch;
 use super::instances::{UNREADABLE, cut};
 use super::{Belief, Busy, Effect, Look, Rep};
-use crate::executor::registry::ContainerGuid;
+use crate::container::guid::ContainerGuid;
 use crate::executor::work::{Owner, Work};
 use crate::rep::view;
 

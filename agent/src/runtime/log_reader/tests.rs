@@ -6,9 +6,9 @@ use std::os::unix::fs::symlink;
 use proptest::prelude::*;
 
 use super::*;
+use crate::container::spec::LogLimits;
+use crate::container::spec::LogStream as Stream;
 use crate::shim::logs::Log;
-use crate::shim::wire::LogLimits;
-use crate::shim::wire::LogStream as Stream;
 
 fn writer(folder: &Path, file_bytes: u64, files: u32) -> Log {
     let limits = LogLimits { file_bytes, files, bytes_per_second: None };

@@ -13,10 +13,10 @@ use volvox_protocol::action::File as MountedFile;
 use volvox_protocol::actual_lrp::PortMapping;
 
 use super::{Shared, ids, lock};
-use crate::container::op::LogLine;
-use crate::executor::environment::{ContainerLimits, NetworkFacts};
-use crate::executor::registry::ContainerGuid;
-use crate::executor::work::Plan;
+use crate::container::guid::ContainerGuid;
+use crate::container::network::NetworkFacts;
+use crate::container::plan::Plan;
+use crate::container::spec::{Access, Bind, ContainerSpec, LogLimits, LogLine, is_container_id};
 use crate::image::cancel::Cancel;
 use crate::image::place::Ownership;
 use crate::image::rootfs::{self, Lower, Rootfs};
@@ -24,7 +24,6 @@ use crate::runtime::dependency::{Dependencies, DependencyLine};
 use crate::runtime::net::Attached;
 use crate::runtime::shim::Shim;
 use crate::runtime::{dependency, image_mount, privilege};
-use crate::shim::wire::{Access, Bind, ContainerSpec, Limits, LogLimits, is_container_id};
 
 /// Where mounted files appear in a container.
 const MOUNTED_FILES: &str = "/etc/cf-service-bindings";
@@ -83,7 +82,7 @@ fn build(
         first_id,
         ids: ids::IDS,
         privileged: plan.privileged,
-        limits: limits(plan.limits),
+        limits: plan.limits,
         log: LogLimits { bytes_per_second: plan.log_bytes_per_second, ..shared.config.log },
         cgroup: shared.cgroups.clone(),
     };
@@ -177,16 +176,6 @@ fn mounted_files(folder: &Path, files: &[MountedFile]) -> io::Result<Option<Bind
     }
     let (source, target) = (folder.to_owned(), PathBuf::from(MOUNTED_FILES));
     Ok(Some(Bind { source, target, access: Access::ReadOnly }))
-}
-
-fn limits(given: ContainerLimits) -> Limits {
-    Limits {
-        memory_bytes: given.memory_bytes.unwrap_or_default(),
-        cpu_shares: given.cpu_shares,
-        pids: given.pids.unwrap_or_default().into(),
-        disk_bytes: given.disk_bytes.unwrap_or_default(),
-        inodes: given.inodes,
-    }
 }
 
 fn connect(

@@ -12,10 +12,10 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use tracing::{debug, error, warn};
 
 use super::Silence;
-use crate::executor::registry::ContainerGuid;
-use crate::executor::steps::StepId;
+use crate::container::guid::ContainerGuid;
+use crate::container::step::{StepEvent, StepId};
 use crate::shim::connection::Connection;
-use crate::shim::wire::{Exit, Reply, Request};
+use crate::shim::wire::{Reply, Request};
 
 /// Conversations that are looked at in one go.
 const EVENTS: usize = 256;
@@ -25,12 +25,8 @@ const LOOKS: u32 = 4;
 /// What is heard.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    /// A process exists now.
-    Started(ContainerGuid, StepId),
-    /// A process could not be made, for this reason.
-    NotStarted(ContainerGuid, StepId, String),
-    /// A process ended.
-    Exited(ContainerGuid, Exit),
+    /// A process exists now, could not be made, or has ended.
+    Step(ContainerGuid, StepEvent),
     /// The conversation broke off. These processes were asked for and not answered.
     Lost(ContainerGuid, Vec<StepId>),
 }
@@ -244,7 +240,9 @@ impl Watch {
             talk.heard_at = Instant::now();
             talk.waits_since = talk.waits_since.map(|_| talk.heard_at);
             match reply {
-                Reply::Exited(exit) => heard.push(Heard::Exited(talk.guid.clone(), exit)),
+                Reply::Exited(exit) => {
+                    heard.push(Heard::Step(talk.guid.clone(), StepEvent::ProcessExited(exit)));
+                }
                 Reply::Output(..) => {}
                 Reply::Done | Reply::Failed(_) | Reply::Status(_) => {
                     heard.extend(answered(talk, reply));
@@ -285,8 +283,12 @@ fn answered(talk: &mut Talk, reply: Reply) -> Option<Heard> {
         talk.waits_since = None;
     }
     match (asked, reply) {
-        (Asked::Start(step), Reply::Done) => Some(Heard::Started(guid, step)),
-        (Asked::Start(step), Reply::Failed(reason)) => Some(Heard::NotStarted(guid, step, reason)),
+        (Asked::Start(step), Reply::Done) => {
+            Some(Heard::Step(guid, StepEvent::ProcessStarted(step)))
+        }
+        (Asked::Start(step), Reply::Failed(error)) => {
+            Some(Heard::Step(guid, StepEvent::SpawnFailed { step, error }))
+        }
         (Asked::Start(_), Reply::Status(_) | Reply::Exited(_) | Reply::Output(..)) => None,
         // A signal to what has ended meanwhile is refused, as it should be.
         (Asked::Other, reply) => {

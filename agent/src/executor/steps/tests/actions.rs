@@ -1,5 +1,7 @@
 //! Each action: how it succeeds, how it fails, what the log says.
 
+use crate::container::step::StepEvent;
+use crate::container::step::TransferFailure;
 use volvox_protocol::action::{Action, RunAction};
 
 use super::*;
@@ -134,7 +136,10 @@ fn every_way_an_upload_fails_has_its_words() {
         for (artifact, expected) in [("", text.to_owned()), ("x", format!("{text} for x"))] {
             let mut tree = StepTree::new(&only(upload(artifact)), StepSettings::default());
             tree.apply(Timestamp::ZERO, Input::Begin);
-            let end = Input::TransferDone { step: StepId(1), result: Err(failure.clone()) };
+            let end = Input::Event(StepEvent::TransferDone {
+                step: StepId(1),
+                result: Err(failure.clone()),
+            });
             let effects = tree.apply(Timestamp::ZERO, end);
             let shown: Vec<_> = effects.iter().map(show).collect();
             assert_eq!(shown, [format!("APP! {expected}"), format!("failed {expected}")]);
@@ -325,7 +330,8 @@ fn a_long_reason_is_cut() {
     let mut tree = StepTree::new(&only(run("/a")), StepSettings::default());
     tree.apply(Timestamp::ZERO, Input::Begin);
     let error = "x".repeat(5_000);
-    let effects = tree.apply(Timestamp::ZERO, Input::SpawnFailed { step: StepId(1), error });
+    let effects = tree
+        .apply(Timestamp::ZERO, Input::Event(StepEvent::SpawnFailed { step: StepId(1), error }));
     let Some(Effect::Finished(result)) = effects.last() else { panic!("{effects:?}") };
     assert_eq!(result.failure_reason.len(), 1_024);
     assert!(result.failure_reason.ends_with("x (error truncated)"));

@@ -3,6 +3,13 @@
 //! [`World`] is a driver that believes nothing. It keeps what the tree started, and refuses effects
 //! that no driver could perform.
 
+use crate::container::exit::End;
+use crate::container::exit::Exit;
+use crate::container::step::CheckOutcome;
+use crate::container::step::StepEvent;
+use crate::container::step::StepSignal;
+use crate::container::step::TransferFailure;
+use crate::container::step::Transferred;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -186,17 +193,19 @@ impl World {
         for (step, process) in &self.processes {
             match process {
                 Process::Starting => {
-                    may.push(Input::ProcessStarted(*step));
+                    may.push(Input::Event(StepEvent::ProcessStarted(*step)));
                     if random.once_in(if self.kind { 400 } else { 20 }) {
-                        may.push(Input::SpawnFailed { step: *step, error: "no".into() });
+                        may.push(Input::Event(StepEvent::SpawnFailed {
+                            step: *step,
+                            error: "no".into(),
+                        }));
                     }
                 }
                 Process::Running | Process::Terminated | Process::Killed => {
                     if !self.immortal.contains(step) {
-                        may.push(Input::ProcessExited {
-                            step: *step,
-                            exit: random_exit(random, self.kind),
-                        });
+                        may.push(Input::Event(StepEvent::ProcessExited(random_exit(
+                            random, *step, self.kind,
+                        ))));
                     }
                 }
             }
@@ -214,7 +223,7 @@ impl World {
             ];
             let results = if self.kind { &results[..2] } else { &results };
             let result = random.one_of(results).clone();
-            may.push(Input::TransferDone { step: *step, result });
+            may.push(Input::Event(StepEvent::TransferDone { step: *step, result }));
         }
         for step in &self.checks {
             let outcomes = [
@@ -225,7 +234,7 @@ impl World {
             ];
             let outcomes = if self.kind { &outcomes[..3] } else { &outcomes };
             let outcome = random.one_of(outcomes).clone();
-            may.push(Input::CheckResult { step: *step, outcome });
+            may.push(Input::Event(StepEvent::CheckResult { step: *step, outcome }));
         }
         let soonest = self.timers.iter().min_by_key(|(timer, due)| (**due, **timer));
         if let Some((timer, _)) = soonest.filter(|_| !mortal_was_killed) {
@@ -241,17 +250,15 @@ impl World {
 
     fn happens(&mut self, input: &Input) {
         match input {
-            Input::ProcessStarted(step) => {
+            Input::Event(StepEvent::ProcessStarted(step)) => {
                 self.processes.insert(*step, Process::Running);
             }
-            Input::SpawnFailed { step, .. } | Input::ProcessExited { step, .. } => {
-                self.processes.remove(step);
-                self.immortal.remove(step);
-            }
-            Input::TransferDone { step, .. } => {
+            Input::Event(StepEvent::SpawnFailed { step, .. }) => self.ended(*step),
+            Input::Event(StepEvent::ProcessExited(exit)) => self.ended(exit.step()),
+            Input::Event(StepEvent::TransferDone { step, .. }) => {
                 self.transfers.remove(step);
             }
-            Input::CheckResult { step, .. } => {
+            Input::Event(StepEvent::CheckResult { step, .. }) => {
                 self.checks.remove(step);
             }
             Input::TimerFired(timer) => {
@@ -262,23 +269,36 @@ impl World {
         }
     }
 
+    fn ended(&mut self, step: StepId) {
+        self.processes.remove(&step);
+        self.immortal.remove(&step);
+    }
+
     /// Things that come late, twice or from nowhere.
     fn nonsense(&self, random: &mut SplitMix) -> Input {
         let number = u32::try_from(random.below(30)).expect("small") + self.highest + 1;
         match random.below(5) {
-            0 => Input::ProcessStarted(StepId(number)),
-            1 => Input::ProcessExited { step: StepId(number), exit: Exit::default() },
-            2 => Input::TransferDone { step: StepId(number), result: Ok(Transferred::FromCache) },
-            3 => Input::CheckResult { step: StepId(number), outcome: CheckOutcome::Passed },
+            0 => Input::Event(StepEvent::ProcessStarted(StepId(number))),
+            1 => Input::Event(StepEvent::ProcessExited(Exit::new(number, End::Status(0)))),
+            2 => Input::Event(StepEvent::TransferDone {
+                step: StepId(number),
+                result: Ok(Transferred::FromCache),
+            }),
+            3 => Input::Event(StepEvent::CheckResult {
+                step: StepId(number),
+                outcome: CheckOutcome::Passed,
+            }),
             _ => Input::TimerFired(TimerId(number)),
         }
     }
 }
 
-fn random_exit(random: &mut SplitMix, kind: bool) -> Exit {
+fn random_exit(random: &mut SplitMix, step: StepId, kind: bool) -> Exit {
     let well = kind && !random.once_in(50);
     Exit {
-        status: if well { 0 } else { *random.one_of(&[0, 0, 0, 0, 0, 1, 137]) },
+        id: step.0,
+        end: End::Status(if well { 0 } else { *random.one_of(&[0, 0, 0, 0, 0, 1, 137]) }),
+        at: 0,
         out_of_memory: random.once_in(5),
         out_of_disk: random.once_in(5),
         output: (*random.one_of(&["", "printed"])).to_owned(),

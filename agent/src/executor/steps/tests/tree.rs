@@ -1,5 +1,6 @@
 //! The whole tree: setup, action, sidecars; definitions; writing down and reading back.
 
+use crate::container::step::StepEvent;
 use std::time::Duration;
 
 use volvox_protocol::definition::{
@@ -147,7 +148,7 @@ fn after_a_restart_all_but_processes_is_started_again() {
     let mut tree = StepTree::new(&spec, StepSettings::default());
     assert_eq!(tree.resume(at(0)), []);
     tree.apply(at(0), Input::Begin);
-    tree.apply(at(1), Input::ProcessStarted(StepId(1)));
+    tree.apply(at(1), Input::Event(StepEvent::ProcessStarted(StepId(1))));
 
     let text = serde_json::to_string(&tree).unwrap();
     let mut again: StepTree = serde_json::from_str(&text).unwrap();

@@ -8,9 +8,10 @@ use volvox_protocol::cell::CellCapacity;
 use volvox_protocol::container::{ContainerState, RunResult};
 use volvox_protocol::time::Timestamp;
 
-use crate::executor::environment::NetworkFacts;
+use crate::container::guid::ContainerGuid;
+use crate::container::network::NetworkFacts;
 use crate::executor::logic::{ContainerView, Wanted};
-use crate::executor::registry::{Container, ContainerGuid, Deletion};
+use crate::executor::registry::{Container, Deletion};
 use crate::executor::resources::ContainerResources;
 use crate::executor::work::Owner;
 
