@@ -1,12 +1,11 @@
 //! Meshes of ten to ten thousand members, simulated: one coordinator, cells, the profile `lan`.
 //!
-//! The parts run on two threads, the long ones first, and say on stderr how far they are; the tables
-//! come in order at the end.
+//! The parts run on two threads, those of 10,000 members on one of them, and say on stderr how far they
+//! are; the tables come in order at the end.
 
 mod measures;
 
 use std::fmt::Write as _;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -60,6 +59,7 @@ impl Found {
 struct Part {
     name: &'static str,
     what: String,
+    is_large: bool,
     measure: Box<dyn Fn() -> anyhow::Result<Found> + Send + Sync>,
 }
 
@@ -100,7 +100,10 @@ pub(crate) fn run(figures: &mut Figures, only: &str) -> anyhow::Result<()> {
 
 fn parts() -> Vec<Part> {
     type Measure = Box<dyn Fn() -> anyhow::Result<Found> + Send + Sync>;
-    let part = |name, what: &str, measure: Measure| Part { name, what: what.to_owned(), measure };
+    let part = |name: &'static str, what: &str, measure: Measure| {
+        let is_large = name.ends_with("10000");
+        Part { name, what: what.to_owned(), is_large, measure }
+    };
     vec![
         part(
             "10000",
@@ -129,29 +132,30 @@ fn parts() -> Vec<Part> {
     ]
 }
 
-/// Runs the parts on two threads; what they found, in order.
+/// Runs the parts on two threads, those of 10,000 members (15 GB of memory each) after each other on
+/// one of them; what they found, in order.
 #[expect(clippy::print_stderr, reason = "long work says how far it is")]
 fn side_by_side(parts: &[Part]) -> anyhow::Result<Vec<anyhow::Result<Found>>> {
-    let next = Mutex::new(0..parts.len());
-    let found = Mutex::new(Vec::new());
     let start = Instant::now();
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while let Some(nth) = next.lock().ok().and_then(|mut next| next.next()) {
-                    let Part { what, measure, .. } = &parts[nth];
-                    eprintln!("mesh: {:>4} s: {what}", start.elapsed().as_secs());
-                    let outcome = measure().with_context(|| what.clone());
-                    let text = outcome.as_ref().map_or("failed\n", |found| &found.text);
-                    eprintln!("mesh: {:>4} s: done: {what}\n{text}", start.elapsed().as_secs());
-                    if let Ok(mut found) = found.lock() {
-                        found.push((nth, outcome));
-                    }
-                }
-            });
-        }
-    });
-    let mut found = found.into_inner().ok().context("a part panicked")?;
+    let measure = |Part { what, measure, .. }: &Part| {
+        eprintln!("mesh: {:>4} s: {what}", start.elapsed().as_secs());
+        let outcome = measure().with_context(|| what.clone());
+        let text = outcome.as_ref().map_or("failed\n", |found| &found.text);
+        eprintln!("mesh: {:>4} s: done: {what}\n{text}", start.elapsed().as_secs());
+        outcome
+    };
+    let those = |large: bool| {
+        let nth = parts.iter().enumerate();
+        nth.filter(|(_, part)| part.is_large == large)
+            .map(|(nth, part)| (nth, measure(part)))
+            .collect::<Vec<_>>()
+    };
+    let mut found = std::thread::scope(|scope| {
+        let large = scope.spawn(|| those(true));
+        let mut found = those(false);
+        found.extend(large.join().ok().context("a part panicked")?);
+        anyhow::Ok(found)
+    })?;
     found.sort_by_key(|(nth, _)| *nth);
     Ok(found.into_iter().map(|(_, outcome)| outcome).collect())
 }
