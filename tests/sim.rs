@@ -2,9 +2,10 @@
 //! of it. `make sim SEED=n` repeats one and tells its story.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use volvox_host::sync::{lock, unpoisoned};
 use volvox_protocol::mutation::Bug;
 use volvox_tests::harness::{Failure, Kind, Plan, run, shrink};
 
@@ -23,13 +24,13 @@ fn play(plans: &[Plan]) -> Result<BTreeMap<&'static str, u64>, Box<(Plan, Failur
             let Some(plan) = plans.get(nth) else { return };
             let outcome = run(plan);
             if let Some(failure) = outcome.failure {
-                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut failed = lock(&failed);
                 failed.get_or_insert((plan.clone(), failure));
                 // Nobody takes another.
                 next.store(usize::MAX / 2, Ordering::Relaxed);
                 return;
             }
-            let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut counts = lock(&counts);
             for (what, count) in outcome.counts {
                 *counts.entry(what).or_default() += count;
             }
@@ -41,9 +42,9 @@ fn play(plans: &[Plan]) -> Result<BTreeMap<&'static str, u64>, Box<(Plan, Failur
             scope.spawn(work);
         }
     });
-    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    match unpoisoned(failed.into_inner()) {
         Some(failed) => Err(Box::new(failed)),
-        None => Ok(counts.into_inner().unwrap_or_else(PoisonError::into_inner)),
+        None => Ok(unpoisoned(counts.into_inner())),
     }
 }
 

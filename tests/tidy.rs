@@ -22,11 +22,14 @@ const PURE_CRATES: [&str; 1] = ["protocol"];
 /// Crates in which only the modules of [`IO`] may stand outside of the fence.
 const MIXED_CRATES: [&str; 3] = ["mesh", "agent", "coordinator"];
 
+/// All modules of `host`: what each program needs of its machine. A closed list, so that it does not
+/// become the place for whatever has no other.
+const HOST: [&str; 8] = ["lib", "clock", "durable", "http", "sync", "terminal", "thread", "trust"];
+
 /// Modules (files or folders, with all below) that may do IO, and what for.
-const IO: [(&str, &str); 20] = [
+const IO: [(&str, &str); 19] = [
     ("main", "flags, exit codes"),
     ("bin", "further binaries"),
-    ("clock", "what time it is"),
     ("config", "reads the configuration file"),
     ("control", "a socket for people on the machine"),
     ("run", "builds the drivers, owns shutdown"),
@@ -50,15 +53,16 @@ const IO: [(&str, &str); 20] = [
 const ITEMS: [&str; 7] = ["fn", "struct", "enum", "impl", "const", "static", "macro_rules"];
 
 /// Which of our crates a crate may name in its `Cargo.toml`: the arrows, none of which points back.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("golden", &[]),
     ("protocol", &["golden"]),
-    ("mesh", &["protocol", "golden"]),
-    ("agent", &["protocol", "mesh", "golden"]),
-    ("coordinator", &["protocol", "mesh", "golden"]),
-    ("cli", &["protocol"]),
-    ("bench", &["protocol", "mesh", "agent", "coordinator", "tests"]),
-    ("tests", &["protocol", "mesh", "agent", "coordinator", "cli"]),
+    ("host", &["protocol"]),
+    ("mesh", &["protocol", "host", "golden"]),
+    ("agent", &["protocol", "host", "mesh", "golden"]),
+    ("coordinator", &["protocol", "host", "mesh", "golden"]),
+    ("cli", &["protocol", "host"]),
+    ("bench", &["protocol", "host", "mesh", "agent", "coordinator", "tests"]),
+    ("tests", &["protocol", "host", "mesh", "agent", "coordinator", "cli"]),
     ("fuzz", &["protocol", "mesh", "agent", "coordinator"]),
 ];
 
@@ -114,7 +118,7 @@ const MACHINE_BOUND: [&str; 8] = [
 ];
 
 /// The rules, each as an order: what to do about what the function finds.
-const RULES: [(Rule, &str); 11] = [
+const RULES: [(Rule, &str); 12] = [
     (fence, "fence pure files (see FENCE), or name the module in IO in tests/tidy.rs and say why"),
     (wildcards, "name the variants of a column, so that a new one must be decided about"),
     (
@@ -129,6 +133,7 @@ const RULES: [(Rule, &str); 11] = [
     ),
     (arrows, "follow the arrows; what is new gets a place in tests/tidy.rs and docs/decisions.md"),
     (layers, "put what both sides share into agent/src/container: LAYERS says who may name whom"),
+    (host, "put it where it is used; a new module of host is a decision, and stands in HOST"),
     (headers, "begin the file with `//!`: what it is, what it is not, who calls it"),
     (lengths, "split by what is decided, or keep MAY_BE_LONG true, with the reason"),
     (links, "mend the link, or the heading it names"),
@@ -358,6 +363,12 @@ fn layers(files: &[File]) -> Vec<String> {
         }
     }
     findings
+}
+
+fn host(files: &[File]) -> Vec<String> {
+    let modules = rust(files).filter_map(|file| file.path.strip_prefix("host/src/"));
+    let unknown = modules.filter(|path| !HOST.contains(&path.trim_end_matches(".rs")));
+    unknown.map(|path| format!("host/src/{path}: not in the list")).collect()
 }
 
 fn headers(files: &[File]) -> Vec<String> {
@@ -777,6 +788,8 @@ fn an_arrow_backwards_is_seen() {
             &[("coordinator/Cargo.toml", section)],
             &[("agent/Cargo.toml", "[dependencies]\nvolvox-coordinator.workspace = true")],
             &[("protocol/Cargo.toml", "[dependencies]\nvolvox-mesh.workspace = true")],
+            &[("protocol/Cargo.toml", "[dependencies]\nvolvox-host.workspace = true")],
+            &[("host/Cargo.toml", "[dependencies]\nvolvox-mesh.workspace = true")],
             &[("protocol/Cargo.toml", "[dependencies]\ntokio.workspace = true")],
             &[("helpers/Cargo.toml", "[package]")],
         ],
@@ -803,6 +816,15 @@ fn a_layer_that_looks_up_is_seen() {
             &[("agent/src/shim/serve.rs", "use crate::runtime::cgroup::Cgroup;")],
             &[("agent/src/container/op.rs", "use crate::shim::wire::Request;")],
         ],
+    );
+}
+
+#[test]
+fn what_has_no_place_finds_none_in_host() {
+    check(
+        host,
+        &[&[("host/src/clock.rs", ""), ("host/Cargo.toml", ""), ("agent/src/strings.rs", "")]],
+        &[&[("host/src/strings.rs", "")], &[("host/src/clock/zone.rs", "")]],
     );
 }
 

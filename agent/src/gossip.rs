@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
 use tracing::{error, info, warn};
+use volvox_host::clock::wall;
 use volvox_mesh::driver::{self, MemberView, Mesh};
 use volvox_mesh::identity::{Kind, MemberId};
 use volvox_mesh::member::{MemberEvent, MemberState};
@@ -135,8 +136,7 @@ pub async fn start(config: &MeshConfig, router: Router) -> anyhow::Result<Mesh> 
 
 /// Says what this cell is.
 async fn say_what_we_are(mesh: &Mesh, facts: &CellFacts) {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let version = u64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(0);
+    let version = wall().as_nanos() / 1_000;
     let info = CellInfo {
         cell_id: facts.cell_id.clone(),
         zone: facts.zone.clone(),

@@ -2,7 +2,6 @@
 //! shims that hold them.
 
 pub mod cli;
-mod clock;
 pub mod config;
 pub mod container;
 pub mod control;

@@ -7,7 +7,7 @@
 //! are timed from the cell's wish until it has the answer, which includes the wait for the report
 //! before.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -15,6 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use volvox_bench::figures::{Figures, percentile, resident_bytes};
 use volvox_bench::fleet::{desire, process_guid};
 use volvox_coordinator::bbs::command::Command;
+use volvox_host::sync::lock;
 use volvox_mesh::profile::Profile;
 use volvox_tests::fleet::rep::Stats;
 use volvox_tests::fleet::{CellPlan, Cluster, Coordinator, FakeCell, Plan};
@@ -127,7 +128,7 @@ impl Fleet {
 
     fn forget_times(&self) {
         for times in [&self.stats.claims_ms, &self.stats.starts_ms] {
-            times.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            lock(&times).clear();
         }
     }
 
@@ -194,7 +195,7 @@ fn many(figures: &mut Figures) -> anyhow::Result<()> {
         "1/s",
     );
     for (name, times) in [("claim", &fleet.stats.claims_ms), ("start", &fleet.stats.starts_ms)] {
-        let times = times.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let times = lock(&times).clone();
         ensure!(!times.is_empty(), "no {name} was timed");
         figures.note(&format!("fleet.{name}.p50_ms"), percentile(&times, 50), "ms");
         figures.note(&format!("fleet.{name}.p99_ms"), percentile(&times, 99), "ms");

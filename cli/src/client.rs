@@ -4,19 +4,20 @@ pub(crate) mod dev;
 pub(crate) mod frames;
 pub(crate) mod place;
 pub(crate) mod sse;
-mod unix;
 
 use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use ureq::config::Config;
 use ureq::http::Response;
-use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{Certificate, ClientCert, PrivateKey, TlsConfig};
 use ureq::{Agent, Body};
+use volvox_host::http;
+use volvox_host::trust;
 use volvox_protocol::actual_lrp::ActualLrp;
 use volvox_protocol::api::{
     ActualLrpsRequest, ActualLrpsResponse, ApiError, LifecycleResponse, LrpDeploymentResponse,
@@ -37,9 +38,6 @@ const CONNECT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(50);
 /// Bytes of an answer.
 const MOST_BYTES: u64 = 4 << 30;
-/// Where systems keep the certificates that they trust.
-const TRUSTED: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// The way to one coordinator.
 pub(crate) struct Client {
@@ -54,19 +52,13 @@ pub(crate) type Stream = BufReader<ureq::BodyReader<'static>>;
 
 impl Client {
     pub(crate) fn new(found: &Found) -> Result<Self, Failure> {
-        let mut config = Config::builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .proxy(None)
-            .user_agent(concat!("volvox/", env!("CARGO_PKG_VERSION")))
+        let mut config = http::config(concat!("volvox/", env!("CARGO_PKG_VERSION")))
             .timeout_connect(Some(CONNECT))
             .timeout_recv_response(Some(PATIENCE))
             .timeout_per_read(Some(SILENCE));
         let (agent, base) = match &found.way {
             Way::Unix(path) => {
-                let connector = unix::UnixConnector(path.clone());
-                let agent = Agent::with_parts(config.build(), connector, unix::NoResolver);
-                (agent, "http://localhost".to_owned())
+                (http::on_socket(config.build(), path), "http://localhost".to_owned())
             }
             Way::Url(url) => {
                 if url.starts_with("https://") {
@@ -230,13 +222,7 @@ fn understand<A: DeserializeOwned>(text: &str) -> Result<A, Failure> {
 }
 
 fn tls(found: &Found) -> Result<TlsConfig, Failure> {
-    let roots = match &found.ca {
-        Some(path) => certificates(path)?,
-        None => match trusted() {
-            Some(path) => certificates(path)?,
-            None => Vec::new(),
-        },
-    };
+    let authorities = authorities(found)?;
     let own = match &found.certificate {
         None => None,
         Some((certificate, key)) => {
@@ -244,29 +230,28 @@ fn tls(found: &Found) -> Result<TlsConfig, Failure> {
             let key = PrivateKey::from_pem(pem.as_bytes()).map_err(|error| {
                 Failure::usage(format!("{}: no private key in PEM: {error}", key.display()))
             })?;
-            Some(ClientCert::new_with_certs(&certificates(certificate)?, key))
+            let chain = certificates(certificate)?;
+            let chain: Vec<_> =
+                chain.iter().map(|it| Certificate::from_der(it).to_owned()).collect();
+            Some(ClientCert::new_with_certs(&chain, key))
         }
     };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let roots = RootCerts::Specific(Arc::new(roots));
-    let builder = TlsConfig::builder().root_certs(roots).client_cert(own);
-    Ok(builder.unversioned_rustls_crypto_provider(provider).build())
+    Ok(http::tls(&authorities, own))
 }
 
-/// The authorities that this machine trusts.
-fn trusted() -> Option<&'static Path> {
-    TRUSTED.iter().map(Path::new).find(|path| path.exists())
+/// Who may sign the coordinator's certificate: what the person named, or whom this machine trusts.
+fn authorities(found: &Found) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    let named = match &found.ca {
+        Some(path) => Some(path.as_path()),
+        None => trust::machines_bundle(),
+    };
+    named.map_or(Ok(Vec::new()), certificates)
 }
 
-fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>, Failure> {
+/// The certificates in a file, one at least.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
     let pem = place::read(path, "the certificates")?;
-    let items = parse_pem(pem.as_bytes()).filter_map(|item| match item {
-        Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
-        Ok(_) => None,
-        Err(error) => Some(Err(error)),
-    });
-    let found: Result<Vec<_>, _> = items.collect();
-    match found {
+    match trust::certificates(pem.as_bytes()) {
         Ok(found) if !found.is_empty() => Ok(found),
         Ok(_) => Err(Failure::usage(format!("{}: no certificate is in it", path.display()))),
         Err(error) => Err(Failure::usage(format!("{}: no PEM: {error}", path.display()))),

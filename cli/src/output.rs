@@ -7,7 +7,7 @@ mod table;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use nix::errno::Errno;
@@ -219,12 +219,6 @@ pub(crate) fn clean(text: &str) -> String {
 /// `1 instance`, `2 instances`.
 pub(crate) fn count(many: u32, what: &str) -> String {
     if many == 1 { format!("1 {what}") } else { format!("{many} {what}s") }
-}
-
-/// The time now, by this machine's clock.
-pub(crate) fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::ZERO + since
 }
 
 /// How long ago that was; a dash for never.

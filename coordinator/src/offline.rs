@@ -3,12 +3,13 @@
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use crate::bbs::store::inspect::Inspection;
 use crate::bbs::store::{BACKUPS, DATABASE, backup as store};
 use crate::cli::owner::{as_owner, become_owner, is_foreign};
 use anyhow::{Context as _, bail};
+use volvox_host::clock::wall;
 
 /// Prints one line for a person.
 #[expect(clippy::print_stdout, reason = "the one place that prints results")]
@@ -80,7 +81,7 @@ pub(crate) fn backup(
     let to = match to {
         Some(to) => to,
         None => {
-            let seconds = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+            let seconds = wall().as_nanos() / 1_000_000_000;
             folder.join(BACKUPS).join(format!("board-{seconds}.db"))
         }
     };

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::task::JoinHandle;
+use volvox_host::sync::lock;
 use volvox_mesh::driver as mesh;
 use volvox_mesh::identity::Kind;
 use volvox_mesh::tls::authority::Authority;
@@ -69,11 +70,12 @@ pub async fn start(config: Config, join: Option<&str>) -> anyhow::Result<Coordin
     let access = Access::open(tokens, config.certificates.clone()).context("read the tokens")?;
     let (file_bytes, files) = config.audit;
     let audit = Audit::open(&config.data_dir, file_bytes, files).context("open the audit")?;
-    let callbacks = callback::start(config.callbacks.clone(), bbs.clone(), call_inbox)?;
+    let callbacks =
+        callback::start(config.callbacks.clone(), bbs.clone(), call_inbox).context("callbacks")?;
 
     let authority = membership(&config, join).await?;
     let revoked = authority.as_ref().map(|authority| {
-        let authority = authority.lock().unwrap_or_else(PoisonError::into_inner);
+        let authority = lock(&authority);
         expelled(clock(), &authority)
     });
     let member = mesh::Config {

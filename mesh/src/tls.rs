@@ -3,7 +3,7 @@
 //! The cluster has one certificate authority (CA), created when the first coordinator starts. It
 //! issues a certificate to a machine with a join token, renews it, and stores which members are
 //! revoked. A member generates its own key, and the key never leaves its machine. Decisions are
-//! pure and fenced, file by file; only `authority`, `credentials` and `durable` access the disk.
+//! pure and fenced, file by file; only `authority` and `credentials` access the disk.
 //!
 //! - [`authority`]: the CA of the cluster: its key, its registry, its directory
 //! - [`registry`]: issued certificates, revoked members, and valid join tokens
@@ -13,7 +13,6 @@
 //! - [`key`]: a member's own key
 //! - [`authenticator`]: [`crate::identity::Authenticator`] with these certificates
 //! - [`credentials`]: a member's key and certificate on disk
-//! - [`durable`]: crash-safe files
 //! - [`config`]: configurations for rustls, and so for quinn
 
 pub mod authenticator;
@@ -21,7 +20,6 @@ pub mod authority;
 pub mod certificate;
 pub mod config;
 pub mod credentials;
-pub mod durable;
 mod encoding;
 pub mod enrol;
 pub mod key;

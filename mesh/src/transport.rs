@@ -31,8 +31,8 @@ mod types;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use bytes::Bytes;
 use nix::sys::socket::setsockopt;
@@ -40,6 +40,8 @@ use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
 use quinn::{Endpoint, TokioRuntime, VarInt};
 use rustls::pki_types::CertificateDer;
 use tokio::sync::{Notify, Semaphore, mpsc};
+use volvox_host::clock::monotonic;
+use volvox_host::sync::lock;
 use volvox_protocol::time::Timestamp;
 
 pub use counters::{Counters, Reason};
@@ -129,7 +131,6 @@ struct Inner {
     /// Counter of uses of links. It gives the order in which links were last used.
     clock: AtomicU64,
     connections: AtomicU64,
-    opened: Instant,
     stopping: AtomicBool,
 }
 
@@ -188,7 +189,6 @@ impl Transport {
             half_open: AtomicUsize::new(0),
             clock: AtomicU64::new(0),
             connections: AtomicU64::new(0),
-            opened: Instant::now(),
             stopping: AtomicBool::new(false),
             settings,
         });
@@ -307,14 +307,9 @@ impl Inner {
         self.state().pool.latest(member).cloned()
     }
 
-    /// Time since the transport was opened: the clock of the quotas.
-    fn now(&self) -> Timestamp {
-        Timestamp::ZERO + self.opened.elapsed()
-    }
-
     /// The quota of a member, created if it does not exist.
     fn quota(&self, member: MemberId) -> Arc<PeerQuota> {
-        let (now, inbound) = (self.now(), self.settings.inbound_per_link);
+        let (now, inbound) = (monotonic(), self.settings.inbound_per_link);
         let mut state = self.state();
         let quota =
             state.shares.entry(member).or_insert_with(|| PeerQuota::new(now, inbound).into());
@@ -426,9 +421,6 @@ fn words(error: &impl ToString) -> String {
 
 /// Locks and ignores poisoning. The state is consistent after a panic, because each change under a
 /// lock is one assignment or one call of code that does not panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[cfg(test)]
 mod tests;

@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
+use volvox_host::sync::lock;
 use volvox_tests::site::{Caller, Site};
 
 use super::stage::{address, can_run, failing, names, server, shell, site, text};
@@ -39,7 +40,7 @@ impl Traffic {
                 while !stop.load(Ordering::Acquire) {
                     // A router that cannot reach the board keeps what it has.
                     if let Ok(new) = routes(&caller, &process) {
-                        *table.lock().unwrap_or_else(PoisonError::into_inner) = new;
+                        *lock(&table) = new;
                     }
                     volvox_tests::wait::pause(Duration::from_millis(20));
                 }
@@ -53,30 +54,21 @@ impl Traffic {
             threads.push(std::thread::spawn(move || {
                 let mut turn = nth;
                 while !stop.load(Ordering::Acquire) {
-                    let all = table.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    let all = lock(&table).clone();
                     turn += 1;
                     let Some(to) = all.get(turn % all.len().max(1)).copied() else {
-                        failures
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .push("no route".into());
+                        lock(&failures).push("no route".into());
                         continue;
                     };
                     match client.get(to, Duration::from_secs(5)) {
                         Ok(answer) if answer.status == 200 => {
                             served.fetch_add(1, Ordering::Relaxed);
                             let word = answer.text.split(' ').nth(1).unwrap_or_default().to_owned();
-                            let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
+                            let mut words = lock(&words);
                             *words.entry(word).or_default() += 1;
                         }
-                        Ok(answer) => failures
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .push(format!("{to}: {}", answer.status)),
-                        Err(error) => failures
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .push(format!("{to}: {error:#}")),
+                        Ok(answer) => lock(&failures).push(format!("{to}: {}", answer.status)),
+                        Err(error) => lock(&failures).push(format!("{to}: {error:#}")),
                     }
                 }
             }));
@@ -90,7 +82,7 @@ impl Traffic {
         for thread in self.threads.drain(..) {
             let _ended = thread.join();
         }
-        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let failures = lock(&self.failures);
         let served = self.served.load(Ordering::Relaxed);
         ensure!(
             failures.is_empty(),
@@ -99,7 +91,7 @@ impl Traffic {
             &failures[..failures.len().min(5)]
         );
         ensure!(served > 0, "nobody was served");
-        Ok(self.words.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        Ok(lock(&self.words).clone())
     }
 }
 

@@ -113,7 +113,7 @@ pub(super) struct Cell {
     /// How far its machine's clock is off.
     wall: Off,
     /// How far its agents' line of time is off: as its machine's clock was at the first start of one
-    /// since the boot (`agent/src/clock.rs`).
+    /// since the boot (`host/src/clock.rs`).
     line: Option<Off>,
     /// Whether somebody sets its clock now and then.
     is_set: bool,

@@ -9,7 +9,7 @@ pub mod streams;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -20,6 +20,7 @@ use volvox_coordinator::bbs::driver::{Bbs, CallError, Converge, Outlet};
 use volvox_coordinator::bbs::settings::Settings as BbsSettings;
 use volvox_coordinator::bbs::state::Records;
 use volvox_coordinator::cells::{self, Cells, Outbox};
+use volvox_host::sync::{lock, unpoisoned};
 use volvox_mesh::driver::{Config, Mesh, enrolment, join};
 use volvox_mesh::identity::Kind;
 use volvox_mesh::profile::Profile;
@@ -59,7 +60,7 @@ impl Cluster {
         let folder = MemberFolder::open(&path)?;
         let key = folder.joining_key()?;
         let name = CellId::new(name)?;
-        let mut authority = self.authority.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut authority = lock(&self.authority);
         let issued =
             authority.appoint(system_clock()(), kind, name, key.public(), NameConflict::Refuse)?;
         let ca = authority.ca().clone();
@@ -122,14 +123,14 @@ pub struct CameUp {
 impl CameUp {
     /// How many so far.
     pub fn count(&self) -> u64 {
-        *self.count.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.count)
     }
 
     /// Waits until there are so many; false: that took longer than `patience`.
     pub fn wait_for(&self, count: u64, patience: Duration) -> bool {
-        let so_far = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let so_far = lock(&self.count);
         let waited = self.more.wait_timeout_while(so_far, patience, |so_far| *so_far < count);
-        let (so_far, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (so_far, _) = unpoisoned(waited);
         *so_far >= count
     }
 
@@ -143,7 +144,7 @@ impl CameUp {
         });
         let came_up = came_up.count() as u64;
         if came_up > 0 {
-            *self.count.lock().unwrap_or_else(PoisonError::into_inner) += came_up;
+            *lock(&self.count) += came_up;
             self.more.notify_all();
         }
     }
@@ -159,7 +160,7 @@ impl Outlet for Ask {
     fn tell(&mut self, _: u64, events: Vec<Event>) {
         self.came_up.hear(&events);
         if events.iter().any(|event| matches!(event, Event::DesiredLrpCreated(_))) {
-            drop(self.brake.lock().unwrap_or_else(PoisonError::into_inner));
+            drop(lock(&self.brake));
         }
     }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use volvox_host::clock::wall;
 use volvox_protocol::cell::CellCapacity;
 use volvox_protocol::time::Timestamp;
 
@@ -114,9 +115,7 @@ fn room(left: CellCapacity) -> String {
 }
 
 fn days_left(until: Timestamp) -> String {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now = u64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX);
-    let left = until.since(Timestamp::from_nanos(now));
+    let left = until.since(wall());
     if left.is_zero() {
         return "has ended: the agent renews it when it reaches a coordinator".to_owned();
     }

@@ -4,10 +4,11 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
+use volvox_host::clock::wall;
 use volvox_protocol::action::{Action, RunAction};
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::definition::LrpDefinition;
@@ -197,10 +198,7 @@ fn guid(name: &str) -> anyhow::Result<ContainerGuid> {
 }
 
 fn new_name(name: Option<String>) -> String {
-    name.unwrap_or_else(|| {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        format!("c-{:x}", now.as_nanos() / 1_000)
-    })
+    name.unwrap_or_else(|| format!("c-{:x}", wall().as_nanos() / 1_000))
 }
 
 /// What a person starts by hand: the board never hears of it.

@@ -1,14 +1,14 @@
 //! `volvox-agent container exec`: the person's terminal, connected to one in a container.
-#![expect(unsafe_code, reason = "the size of a terminal has no safe call")]
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
+use volvox_host::clock::wall;
+use volvox_host::terminal::{self, RawMode};
 
 use crate::container::exit::End;
 use crate::container::spec::{Output, ProcessSpec, TerminalSize};
@@ -16,8 +16,6 @@ use crate::runtime::shim::{Shims, Shown, Terminal};
 
 /// Between two looks at the size of the person's terminal.
 const LOOK_MS: u16 = 250;
-/// The size where there is none.
-const NO_TERMINAL: TerminalSize = TerminalSize { rows: 24, columns: 80 };
 /// Processes of people have ids from here on, those of the executor below.
 const FIRST_ID: u32 = 1 << 31;
 
@@ -30,11 +28,11 @@ pub(super) fn exec(
 ) -> anyhow::Result<ExitCode> {
     let stdin = io::stdin();
     let is_terminal = stdin.is_terminal();
-    let mut size = size_of(stdin.as_fd());
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut size = terminal_size();
+    let nanos = u32::try_from(wall().as_nanos() % 1_000_000_000).unwrap_or(0);
     let term = std::env::var("TERM").unwrap_or_else(|_| "xterm".to_owned());
     let spec = ProcessSpec {
-        id: FIRST_ID | (since.subsec_nanos() ^ std::process::id()),
+        id: FIRST_ID | (nanos ^ std::process::id()),
         path: program.first().cloned().unwrap_or_default(),
         args: program.iter().skip(1).cloned().collect(),
         env: vec![format!("TERM={term}")],
@@ -48,7 +46,8 @@ pub(super) fn exec(
     let mut terminal = shims
         .terminal(container, spec)
         .with_context(|| format!("run {program:?} in {container}"))?;
-    let _raw = if is_terminal { Some(Raw::enter()?) } else { None };
+    let _raw =
+        if is_terminal { Some(RawMode::enter().context("prepare the terminal")?) } else { None };
     let mut ended = false;
     loop {
         ready(stdin.as_fd(), &terminal, !ended && !terminal.is_behind())
@@ -59,7 +58,7 @@ pub(super) fn exec(
                     ended = true;
                 }
             })?;
-        let now = size_of(stdin.as_fd());
+        let now = terminal_size();
         if now != size {
             size = now;
             terminal.resize(size);
@@ -113,32 +112,7 @@ fn show(bytes: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
-fn size_of(terminal: BorrowedFd<'_>) -> TerminalSize {
-    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the size lives through the call, which writes no more than that.
-    let result = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
-    if result == 0 && size.ws_row > 0 && size.ws_col > 0 {
-        TerminalSize { rows: size.ws_row, columns: size.ws_col }
-    } else {
-        NO_TERMINAL
-    }
-}
-
-/// The person's terminal passes every key on, until this is dropped.
-struct Raw(Termios);
-
-impl Raw {
-    fn enter() -> anyhow::Result<Raw> {
-        let before = tcgetattr(io::stdin()).context("look at the terminal")?;
-        let mut raw = before.clone();
-        cfmakeraw(&mut raw);
-        tcsetattr(io::stdin(), SetArg::TCSANOW, &raw).context("set the terminal")?;
-        Ok(Raw(before))
-    }
-}
-
-impl Drop for Raw {
-    fn drop(&mut self) {
-        let _ = tcsetattr(io::stdin(), SetArg::TCSANOW, &self.0);
-    }
+fn terminal_size() -> TerminalSize {
+    let volvox_protocol::stream::TerminalSize { rows, columns } = terminal::size();
+    TerminalSize { rows, columns }
 }

@@ -6,12 +6,13 @@ mod tests;
 
 use crate::container::op::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tracing::{debug, error, info, warn};
+use volvox_host::clock::Clock;
+use volvox_host::thread::JoinOnDrop;
 use volvox_protocol::cell::CellCapacity;
 
 use super::keeping::Keeping;
@@ -19,7 +20,6 @@ use super::logic::{ContainerView, Depot, Effect, Input, Restored, Settings, Want
 use super::registry::{ContainerEvent, Forgotten, Refusal};
 use super::store::{Records, RecordsError};
 use super::work::Work;
-use crate::clock::Clock;
 use crate::container::guid::ContainerGuid;
 use crate::container::runtime::Standing;
 use crate::container::runtime::{Outcomes, Runtime, RuntimeError};
@@ -93,18 +93,14 @@ pub struct Executor {
 
 /// Ends the thread when dropped: outcomes hold the queue open, so it must be told.
 #[derive(Debug)]
-struct Thread(SyncSender<Message>, Mutex<Option<JoinHandle<()>>>);
+struct Thread {
+    queue: SyncSender<Message>,
+    _joined: JoinOnDrop,
+}
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        let _ = self.0.send(Message::Close);
-        let thread = self.1.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-            && thread.join().is_err()
-        {
-            error!("the executor has panicked");
-        }
+        let _ = self.queue.send(Message::Close);
     }
 }
 
@@ -149,7 +145,8 @@ impl Executor {
             .name("executor".to_owned())
             .spawn(move || driver.work(&inbox))
             .map_err(RuntimeError::doing("start the executor's thread"))?;
-        let thread = Thread(queue.clone(), Mutex::new(Some(thread)));
+        let _joined = JoinOnDrop::new("the executor", thread);
+        let thread = Thread { queue: queue.clone(), _joined };
         Ok(Executor { queue, clock, _thread: Arc::new(thread) })
     }
 

@@ -15,8 +15,10 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
+
+use volvox_host::sync::lock;
 
 use super::cancel::Cancel;
 use super::checksum::{Checksum, Hashing, hex, sha256_hex};
@@ -83,7 +85,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if let Some((cache, id)) = self.lease.take() {
-            let mut state = cache.lock();
+            let mut state = lock(&cache.state);
             let evicted = state.ledger.release(id);
             cache.remove(&mut state, evicted);
         }
@@ -118,7 +120,7 @@ impl Cache {
     /// Opens the folder, finds what is whole and removes what is not.
     pub fn open(folder: &Path, limit_bytes: u64) -> Result<Arc<Cache>, CacheError> {
         fs::create_dir_all(folder).map_err(failed("make", folder))?;
-        let lock = lock_folder(folder)?;
+        let _lock = lock_folder(folder)?;
         let mut ledger = Ledger::new(limit_bytes, 1);
         let mut records = BTreeMap::new();
         for (key, record) in sweep(folder)? {
@@ -127,8 +129,8 @@ impl Cache {
         }
         let state = State { ledger, records, next_partial: 0 };
         let (folder, turns) = (folder.to_owned(), Turns::default());
-        let cache = Cache { folder, _lock: lock, turns, state: Mutex::new(state) };
-        let mut state = cache.lock();
+        let cache = Cache { folder, _lock, turns, state: Mutex::new(state) };
+        let mut state = lock(&cache.state);
         let evicted = state.ledger.trim();
         cache.remove(&mut state, evicted);
         drop(state);
@@ -137,7 +139,7 @@ impl Cache {
 
     /// What the entries take.
     pub fn used_bytes(&self) -> u64 {
-        self.lock().ledger.used_bytes()
+        lock(&self.state).ledger.used_bytes()
     }
 
     /// Gets a file by the cache. `download` is called at most twice: with what we have, and without
@@ -155,7 +157,7 @@ impl Cache {
         }
         let key = sha256_hex(ask.cache_key.as_bytes());
         let origin = sha256_hex(shown_url(ask.url).as_bytes());
-        let asked_at = self.lock().ledger.next_id();
+        let asked_at = lock(&self.state).ledger.next_id();
         let _turn = self.turns.take(&key, ask.cancel).ok_or(FetchError::Cancelled)?;
         if let Some(held) = self.hold(&key, &origin)? {
             // Made while we waited for our turn: as new as what the server would say.
@@ -180,7 +182,7 @@ impl Cache {
 
     /// The current entry of a key, if it came from there.
     fn hold(self: &Arc<Self>, key: &str, origin: &str) -> Result<Option<Held>, CacheError> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let current = state.ledger.current(key).and_then(|id| state.records.get(&id));
         let Some(record) = current.filter(|it| it.origin == origin).cloned() else {
             return Ok(None);
@@ -212,7 +214,7 @@ impl Cache {
     }
 
     fn validators(&self, held: &Held) -> Validators {
-        let state = self.lock();
+        let state = lock(&self.state);
         let record = held.lease.as_ref().and_then(|(_, id)| state.records.get(id));
         record.map(|it| it.validators.clone()).unwrap_or_default()
     }
@@ -228,7 +230,7 @@ impl Cache {
         let Fetched::Body { bytes, sha256, validators } = fetched else {
             return self.once(partial, &fetched);
         };
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if validators.is_empty() {
             self.forget(&mut state, key);
             drop(state);
@@ -304,7 +306,7 @@ impl Cache {
     }
 
     fn partial(&self) -> Result<Partial, CacheError> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.next_partial += 1;
         let path = self.folder.join(format!("{}.partial", state.next_partial));
         Partial::make(path)
@@ -316,11 +318,6 @@ impl Cache {
 
     fn record(&self, key: &str) -> PathBuf {
         self.folder.join(format!("{key}.json"))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // The ledger changes only after its checks, so a panic leaves it whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

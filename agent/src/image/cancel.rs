@@ -4,8 +4,10 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
+
+use volvox_host::sync::{lock, unpoisoned};
 
 /// The wish to stop; clones are the same wish.
 #[derive(Clone, Default)]
@@ -30,7 +32,7 @@ impl Cancel {
 
     /// Stops whoever holds a clone. What is blocked on the network is torn away.
     pub fn cancel(&self) {
-        let mut interrupt = self.lock();
+        let mut interrupt = lock(&self.shared.interrupt);
         self.shared.flag.store(true, Ordering::Release);
         self.shared.changed.notify_all();
         let interrupt_now = interrupt.take();
@@ -48,7 +50,7 @@ impl Cancel {
     /// What to do at the moment of the cancel, for a call that blocks; done at once if that moment
     /// has passed. The next one replaces it: a thread blocks in one call at a time.
     pub fn on_cancel(&self, interrupt: impl FnOnce() + Send + 'static) {
-        let mut slot = self.lock();
+        let mut slot = lock(&self.shared.interrupt);
         if self.is_cancelled() {
             drop(slot);
             interrupt();
@@ -60,20 +62,15 @@ impl Cancel {
     /// Waits for so long, or until the cancel.
     pub fn wait(&self, pause: Duration) {
         let end = Instant::now() + pause;
-        let mut guard = self.lock();
+        let mut guard = lock(&self.shared.interrupt);
         while !self.is_cancelled() {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
             let waited = self.shared.changed.wait_timeout(guard, left);
-            guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+            guard = unpoisoned(waited).0;
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Interrupt>> {
-        // The slot is replaced as a whole: a panic cannot leave it half written.
-        self.shared.interrupt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

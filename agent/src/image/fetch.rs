@@ -13,11 +13,12 @@ use std::time::Duration;
 use ureq::http::header::{
     ACCEPT_ENCODING, ETAG, HeaderMap, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
 };
+use volvox_host::trust::CaBundleError;
 
 use super::cancel::Cancel;
 use super::checksum::{Checksum, Hashing, Mismatch};
 use super::folder::Folder;
-use super::http::{DeniedAddress, Http, HttpConfig, NoTrust};
+use super::http::{DeniedAddress, Http, HttpConfig};
 use super::limits::{Limits, OverLimit};
 use super::name::EntryPath;
 use super::retry::{Retries, file_path, shown_url};
@@ -217,7 +218,7 @@ pub struct Fetcher {
 
 impl Fetcher {
     /// Reads the trusted certificates.
-    pub fn new(config: FetchConfig) -> Result<Fetcher, NoTrust> {
+    pub fn new(config: FetchConfig) -> Result<Fetcher, CaBundleError> {
         let FetchConfig { http, max_bytes, retries, file_folders } = config;
         Ok(Fetcher { http: Http::new(http)?, max_bytes, retries, file_folders })
     }

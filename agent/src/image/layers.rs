@@ -12,7 +12,9 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use volvox_host::sync::lock;
 
 use super::cache::CacheError;
 use super::cancel::Cancel;
@@ -59,7 +61,7 @@ impl LayerHold {
 
 impl Drop for LayerHold {
     fn drop(&mut self) {
-        let mut held = self.store.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.store.held);
         if let Some(count) = held.get_mut(&self.name) {
             *count -= 1;
         }
@@ -185,7 +187,7 @@ impl LayerStore {
     }
 
     fn hold_name(self: &Arc<Self>, name: String) -> LayerHold {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.held);
         *held.entry(name.clone()).or_default() += 1;
         drop(held);
         LayerHold { store: Arc::clone(self), name }
@@ -206,7 +208,7 @@ impl LayerStore {
             }
             // Who has the turn is making it, and holds it.
             let Some(_turn) = self.turns.take(&name, &at_once) else { continue };
-            if self.held.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&name) {
+            if lock(&self.held).contains_key(&name) {
                 continue;
             }
             // First the name: half a layer must not have it.
@@ -287,7 +289,7 @@ impl LayerStore {
             modified: (stat.mtime(), stat.mtime_nsec()),
             changed: (stat.ctime(), stat.ctime_nsec()),
         };
-        let known = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.digests);
         if let Some(digest) = known.get(&identity) {
             return Ok(digest.clone());
         }
@@ -308,7 +310,7 @@ impl LayerStore {
         }
         let digest = hashing.finish().map_err(|it| failed("hash", path)(io::Error::other(it)))?;
         let digest = hex(&digest);
-        let mut known = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.digests);
         // One entry for each archive of the configuration; a cell has a handful.
         known.insert(identity, digest.clone());
         Ok(digest)

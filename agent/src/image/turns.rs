@@ -4,8 +4,10 @@
 //! it done. Transfers take slots. A thread that dies gives back what it had.
 
 use std::collections::BTreeSet;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
+
+use volvox_host::sync::{lock, unpoisoned};
 
 use super::cancel::Cancel;
 
@@ -29,27 +31,22 @@ pub struct Turn<'a> {
 impl Turns {
     /// Waits for the turn. `None`: cancelled before it came.
     pub fn take(&self, name: &str, cancel: &Cancel) -> Option<Turn<'_>> {
-        let mut busy = self.lock();
+        let mut busy = lock(&self.busy);
         while busy.contains(name) {
             if cancel.is_cancelled() {
                 return None;
             }
             let waited = self.freed.wait_timeout(busy, LOOK_AROUND);
-            busy = waited.unwrap_or_else(PoisonError::into_inner).0;
+            busy = unpoisoned(waited).0;
         }
         busy.insert(name.to_owned());
         Some(Turn { turns: self, name: name.to_owned() })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        // A set of names is whole at every moment.
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.turns.lock().remove(&self.name);
+        lock(&self.turns.busy).remove(&self.name);
         self.turns.freed.notify_all();
     }
 }
@@ -75,27 +72,22 @@ impl Slots {
 
     /// Waits for a slot. `None`: cancelled before there was one.
     pub fn take(&self, cancel: &Cancel) -> Option<Slot<'_>> {
-        let mut free = self.lock();
+        let mut free = lock(&self.free);
         while *free == 0 {
             if cancel.is_cancelled() {
                 return None;
             }
             let waited = self.freed.wait_timeout(free, LOOK_AROUND);
-            free = waited.unwrap_or_else(PoisonError::into_inner).0;
+            free = unpoisoned(waited).0;
         }
         *free -= 1;
         Some(Slot { slots: self })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, usize> {
-        // A number is whole at every moment.
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        *self.slots.lock() += 1;
+        *lock(&self.slots.free) += 1;
         self.slots.freed.notify_one();
     }
 }

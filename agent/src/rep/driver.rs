@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tracing::{debug, error, info, warn};
+use volvox_host::clock::{Clock, wall};
 use volvox_mesh::driver::Mesh;
 use volvox_mesh::identity::MemberId;
 use volvox_mesh::request::AskError;
@@ -26,7 +27,6 @@ use super::logic::{Contact, Effect, EvacuationStatus, Input, Rep, Settings, Unan
 use super::paging::Paging;
 use super::self_test::{self, SelfTest};
 use super::store::Assignments;
-use crate::clock::{Clock, wall};
 use crate::container::guid::ContainerGuid;
 use crate::executor::driver::{CallError, Executor, Watch};
 use crate::executor::logic::{ContainerView, Wanted};

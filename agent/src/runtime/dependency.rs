@@ -13,8 +13,9 @@
 //! [`LayerStore::remove_unused`]: crate::image::layers::LayerStore::remove_unused
 
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use volvox_host::sync::{lock, unpoisoned};
 use volvox_protocol::definition::CachedDependency;
 
 use super::transfer::{FetchFailed, Transfers, Wanted, detected};
@@ -88,13 +89,13 @@ pub fn fetch_all(
     let done = Mutex::new(Vec::new());
     let work = || {
         loop {
-            let taken = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let taken = lock(&next).next();
             let Some((number, (dependency, own))) = taken else { return };
             let fetched = fetch(dependency, transfers, ownership, tell, own);
             if fetched.is_none() {
                 cancels.iter().for_each(Cancel::cancel);
             }
-            done.lock().unwrap_or_else(PoisonError::into_inner).push((number, fetched));
+            lock(&done).push((number, fetched));
         }
     };
     std::thread::scope(|scope| {
@@ -109,7 +110,7 @@ pub fn fetch_all(
     if cancel.is_cancelled() {
         return Err(DependencyError::Cancelled);
     }
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut done = unpoisoned(done.into_inner());
     done.sort_by_key(|(number, _)| *number);
     let parts: Option<Vec<_>> = done.into_iter().map(|(_, fetched)| fetched).collect();
     let (binds, holds) = parts.ok_or(DependencyError::Failed)?.into_iter().unzip();

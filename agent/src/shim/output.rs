@@ -3,9 +3,8 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, AsRawFd, OwnedFd, RawFd};
-use std::time::SystemTime;
 
-use volvox_protocol::time::Timestamp;
+use volvox_host::clock::wall;
 
 use super::lines::{Lines, Tail};
 use super::logs::Log;
@@ -114,12 +113,12 @@ impl Source {
         for _ in 0..TURNS {
             match (self.pipe.read(&mut buffer), &mut self.sink) {
                 (Ok(0), Sink::Log { lines, stream, name }) => {
-                    lines.flush(|line| log.line(now(), *stream, name, line));
+                    lines.flush(|line| log.line(wall(), *stream, name, line));
                     return false;
                 }
                 (Ok(0), Sink::Capture) => return false,
                 (Ok(read), Sink::Log { lines, stream, name }) => {
-                    lines.take(&buffer[..read], |line| log.line(now(), *stream, name, line));
+                    lines.take(&buffer[..read], |line| log.line(wall(), *stream, name, line));
                 }
                 (Ok(read), Sink::Capture) => captured.take(&buffer[..read]),
                 (Err(error), _) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -134,10 +133,4 @@ impl AsRawFd for Source {
     fn as_raw_fd(&self) -> RawFd {
         self.pipe.as_raw_fd()
     }
-}
-
-/// What the clock says.
-pub(crate) fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

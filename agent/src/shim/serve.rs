@@ -9,13 +9,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use seccompiler::BpfProgram;
+use volvox_host::clock::wall;
 
 use super::connection::Connection;
 use super::container::Container;
 use super::disk::Verdict;
 use super::exits::{Exits, Outlives};
 use super::logs::Log;
-use super::output::{Outlet, Place, Source, now};
+use super::output::{Outlet, Place, Source};
 use super::terminal::Terminal;
 use super::wire::{EXITS, LOGS, PROCESSES, RUNNING, Reply, Request, SOCKET, SPEC, Status};
 use super::{mounts, pipe, process, seccomp};
@@ -146,7 +147,7 @@ impl Shim {
         // A socket's path may have no more than a hundred bytes; from here it has ten.
         std::env::set_current_dir(folder)?;
         let exits = Exits::create(Path::new(EXITS))?;
-        let log = Log::new(Path::new(LOGS), spec.log, now());
+        let log = Log::new(Path::new(LOGS), spec.log, wall());
         let filters = seccomp::compile()?;
         let children = sys::child_signals()?;
         let container = Container::create(&spec, &std::env::current_dir()?)?;
@@ -281,7 +282,7 @@ impl Shim {
         let was_killed = end == End::Signal(libc::SIGKILL);
         let out_of_memory = was_killed && self.container.cgroup.oom_kills() > oom_kills;
         let out_of_disk = was_killed && self.is_out_of_disk;
-        let at = now().as_nanos();
+        let at = wall().as_nanos();
         let exit = Exit { id, end, out_of_memory, out_of_disk, at, output };
         // Written down before anybody is told.
         self.exits.record(&exit, outlives);
@@ -371,7 +372,7 @@ impl Shim {
             Request::Run(spec) => self.start_process(client, &spec),
             Request::Signal(id, signal) => self.signal(id, signal),
             Request::Log(line) => {
-                self.log.tell(now(), line.stream, &line.source, &line.text);
+                self.log.tell(wall(), line.stream, &line.source, &line.text);
                 Reply::Done
             }
             Request::Input(id, bytes) => self.terminal(client, id, |it| {

@@ -10,11 +10,12 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::{TryRecvError, TrySendError};
+use volvox_host::clock::wall;
 use volvox_mesh::request::{Refusal, Talk};
 use volvox_mesh::transport::stream::{FrameReader, FrameWriter, StreamError};
 use volvox_protocol::limits::{ARGUMENT_BYTES, ARGUMENTS, ENVIRONMENT, TEXT_BYTES};
@@ -72,9 +73,9 @@ fn check(request: &OpenTerminal) -> Result<(), &'static str> {
 fn spec(request: OpenTerminal) -> ProcessSpec {
     // New in this container, also after a restart of the agent: the time, and a count.
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let nanos = u32::try_from(wall().as_nanos() % 1_000_000_000).unwrap_or(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let id = FIRST_ID | (since.subsec_nanos() ^ std::process::id()).wrapping_add(count);
+    let id = FIRST_ID | (nanos ^ std::process::id()).wrapping_add(count);
     ProcessSpec {
         id,
         path: request.path,

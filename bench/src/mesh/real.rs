@@ -14,6 +14,7 @@ use anyhow::{Context as _, bail, ensure};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::broadcast::error::RecvError;
 use volvox_bench::figures::{Figures, percentile};
+use volvox_host::sync::lock;
 use volvox_mesh::driver::{Config, Mesh, enrolment};
 use volvox_mesh::identity::{Kind, MemberId};
 use volvox_mesh::member::MemberEvent;
@@ -98,7 +99,7 @@ fn measure(figures: &mut Figures, members: usize) -> anyhow::Result<()> {
     let name = format!("mesh.detect.{members}.s");
     figures.note(&name, percentile(&times, 90), "s");
     figures.note(&format!("mesh.detect.{members}.max_s"), percentile(&times, 100), "s");
-    let alarms = *fleet.alarms.lock().unwrap_or_else(|e| e.into_inner());
+    let alarms = *lock(&fleet.alarms);
     figures.note(&format!("mesh.false_alarms.{members}.real"), (alarms - times.len()) as f64, "");
     Ok(())
 }
@@ -154,7 +155,7 @@ impl Fleet {
                     loop {
                         match events.recv().await {
                             Ok(MemberEvent::Missing { .. }) => {
-                                *alarms.lock().unwrap_or_else(|e| e.into_inner()) += 1;
+                                *lock(&alarms) += 1;
                             }
                             Ok(_) | Err(RecvError::Lagged(_)) => {}
                             Err(RecvError::Closed) => return,
@@ -301,7 +302,7 @@ fn appoint(
     let folder = MemberFolder::open(path)?;
     let key = folder.joining_key()?;
     let name = CellId::new(name)?;
-    let mut authority = authority.lock().unwrap_or_else(|e| e.into_inner());
+    let mut authority = lock(&authority);
     let issued =
         authority.appoint(system_clock()(), kind, name, key.public(), NameConflict::Refuse)?;
     let ca = authority.ca().clone();

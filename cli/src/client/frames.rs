@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use volvox_protocol::api::{ApiError, LifecycleResponse};
 use volvox_protocol::stream::{Frame, UPGRADE};
 
 use super::place::{Found, Way};
-use super::{CONNECT, PATIENCE, trusted};
+use super::{CONNECT, PATIENCE, authorities, certificates};
 use crate::error::Failure;
 
 /// Bytes of the head of an answer, and of an answer that is no upgrade.
@@ -288,21 +288,8 @@ fn connect(found: &Found) -> io::Result<(Plain, Option<String>)> {
 
 /// TLS as for the other calls: the same authorities, the same certificate of ours.
 fn config(found: &Found) -> Result<ClientConfig, Failure> {
-    let wrong = |path: &std::path::Path, error: &dyn std::fmt::Display| {
-        Failure::usage(format!("{}: no PEM: {error}", path.display()))
-    };
-    let certificates = |path: &std::path::Path| -> Result<Vec<CertificateDer<'static>>, Failure> {
-        let all = CertificateDer::pem_file_iter(path).map_err(|error| wrong(path, &error))?;
-        all.collect::<Result<_, _>>().map_err(|error| wrong(path, &error))
-    };
     let mut roots = RootCertStore::empty();
-    let authorities = match &found.ca {
-        Some(path) => Some(path.as_path()),
-        None => trusted(),
-    };
-    if let Some(path) = authorities {
-        roots.add_parsable_certificates(certificates(path)?);
-    }
+    roots.add_parsable_certificates(authorities(found)?);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let failed = |error: rustls::Error| Failure::failed(format!("prepare TLS: {error}"));
     let builder = ClientConfig::builder_with_provider(provider)
@@ -312,7 +299,8 @@ fn config(found: &Found) -> Result<ClientConfig, Failure> {
     match &found.certificate {
         None => Ok(builder.with_no_client_auth()),
         Some((certificate, key)) => {
-            let pem = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, &error))?;
+            let pem = PrivateKeyDer::from_pem_file(key)
+                .map_err(|error| Failure::usage(format!("{}: no PEM: {error}", key.display())))?;
             builder.with_client_auth_cert(certificates(certificate)?, pem).map_err(failed)
         }
     }

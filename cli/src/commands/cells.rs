@@ -1,12 +1,13 @@
 //! `volvox cells`: the machines of the fleet.
 
+use volvox_host::clock::wall;
 use volvox_protocol::api::{CellState, CellStatesResponse, NoRequest};
 use volvox_protocol::time::span;
 
 use crate::Context;
 use crate::client::Client;
 use crate::error::Failure;
-use crate::output::{Cell, Table, now};
+use crate::output::{Cell, Table};
 
 pub(super) fn run(context: &mut Context) -> Result<(), Failure> {
     let states = states(&context.client()?)?;
@@ -24,7 +25,7 @@ pub(super) fn states(client: &Client) -> Result<CellStatesResponse, Failure> {
 /// What is said of a hold.
 pub(super) fn hold(states: &CellStatesResponse) -> Option<String> {
     let until = states.held_until?;
-    let left = span::show(until.since(now()));
+    let left = span::show(until.since(wall()));
     let cells = states.held_cells;
     Some(format!(
         "{cells} cells vanished together: what was on them is not replaced for {left} \

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
+use volvox_host::terminal::{self, RawMode};
 use volvox_protocol::api::ExecRequest;
 use volvox_protocol::stream::{Frame, TerminalSize};
 
@@ -27,8 +27,6 @@ const STILL_HERE: Duration = Duration::from_secs(15);
 const SILENCE: Duration = Duration::from_secs(60);
 /// What ends us: the terminal must be put back first.
 const ENDS: [Signal; 4] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT];
-/// The size where there is no terminal.
-const NO_TERMINAL: TerminalSize = TerminalSize { rows: 24, columns: 80 };
 
 pub(super) fn run(context: &mut Context, args: &ExecArgs) -> Result<(), Failure> {
     if context.out.is_json() {
@@ -37,7 +35,7 @@ pub(super) fn run(context: &mut Context, args: &ExecArgs) -> Result<(), Failure>
     if let Some(wrong) = args.env.iter().find(|one| !one.contains('=')) {
         return Err(Failure::usage(format!("--env {wrong:?}: NAME=VALUE is wanted")));
     }
-    let size = size();
+    let size = terminal::size();
     let mut env = args.env.clone();
     if !env.iter().any(|one| one.starts_with("TERM=")) {
         env.push(format!("TERM={}", std::env::var("TERM").unwrap_or_else(|_| "xterm".to_owned())));
@@ -60,7 +58,8 @@ pub(super) fn run(context: &mut Context, args: &ExecArgs) -> Result<(), Failure>
         .client()?
         .frames("/v1/actual_lrps/exec", &body)
         .map_err(|failure| failure.hint_for(Code::NotFound, "`volvox ps` lists what there is"))?;
-    let raw = io::stdin().is_terminal().then(Raw::enter).transpose()?;
+    let raw = io::stdin().is_terminal().then(RawMode::enter).transpose();
+    let raw = raw.map_err(|error| Failure::failed(format!("prepare the terminal: {error}")))?;
     let (said, heard) = (Instant::now(), Instant::now());
     let mut session = Session { frames, signals, typing: true, said, heard, size };
     let ended = session.run(&mut context.out);
@@ -78,13 +77,6 @@ fn watched() -> Result<SignalFd, Failure> {
     signals.thread_block().map_err(failed)?;
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
     SignalFd::with_flags(&signals, flags).map_err(failed)
-}
-
-fn size() -> TerminalSize {
-    match terminal_size::terminal_size_of(io::stdin()) {
-        Some((columns, rows)) => TerminalSize { rows: rows.0.max(1), columns: columns.0.max(1) },
-        None => NO_TERMINAL,
-    }
 }
 
 struct Session {
@@ -183,33 +175,12 @@ impl Session {
             if ENDS.iter().any(|signal| *signal as i32 == i32::from(number)) {
                 return Ok(Some(128 + number));
             }
-            let size = size();
+            let size = terminal::size();
             if size != self.size {
                 self.size = size;
                 self.frames.send(&Frame::Resize(size))?;
             }
         }
         Ok(None)
-    }
-}
-
-/// The person's terminal passes every key on, until this is dropped.
-struct Raw(Termios);
-
-impl Raw {
-    fn enter() -> Result<Raw, Failure> {
-        let failed = |error: Errno| Failure::failed(format!("prepare the terminal: {error}"));
-        let before = tcgetattr(io::stdin()).map_err(failed)?;
-        let mut raw = before.clone();
-        cfmakeraw(&mut raw);
-        tcsetattr(io::stdin(), SetArg::TCSANOW, &raw).map_err(failed)?;
-        Ok(Raw(before))
-    }
-}
-
-impl Drop for Raw {
-    fn drop(&mut self) {
-        // There is nobody left to tell.
-        let _ = tcsetattr(io::stdin(), SetArg::TCSANOW, &self.0);
     }
 }

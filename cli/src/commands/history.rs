@@ -1,6 +1,7 @@
 //! `volvox history`: the definitions of an app, those in use and those that were.
 
 use serde_json::{Value, json};
+use volvox_host::clock::wall;
 use volvox_protocol::definition::LrpDefinition;
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::id::DefinitionId;
@@ -9,7 +10,7 @@ use volvox_protocol::time::Timestamp;
 use crate::Context;
 use crate::args::HistoryArgs;
 use crate::error::Failure;
-use crate::output::{Cell, Style, Table, age, now};
+use crate::output::{Cell, Style, Table, age};
 
 /// One definition, and what it is to its app.
 struct Entry {
@@ -39,7 +40,7 @@ pub(super) fn run(context: &mut Context, args: &HistoryArgs) -> Result<(), Failu
         let mut table = Table::new(&["DEFINITION", "ROLE", "RETIRED", "ROOTFS", "MEMORY"]);
         for entry in &entries {
             let style = if entry.role == "active" { Style::Good } else { Style::Plain };
-            let retired = age(now(), entry.retired_at);
+            let retired = age(wall(), entry.retired_at);
             table.row([
                 entry.id.as_str().into(),
                 Cell::new(style, entry.role),

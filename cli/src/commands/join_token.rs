@@ -1,6 +1,7 @@
 //! `volvox join-token`: the lines with which machines join.
 
 use serde_json::json;
+use volvox_host::clock::wall;
 use volvox_protocol::api::{
     JoinTokenIdRequest, JoinTokenRequest, JoinTokenResponse, JoinTokensResponse, LifecycleResponse,
     MemberRole, NoRequest,
@@ -10,7 +11,7 @@ use volvox_protocol::time::span;
 use crate::Context;
 use crate::args::JoinTokenCommand;
 use crate::error::{Code, Failure};
-use crate::output::{Table, now};
+use crate::output::Table;
 
 pub(super) fn run(context: &mut Context, command: JoinTokenCommand) -> Result<(), Failure> {
     let client = context.client()?;
@@ -54,7 +55,7 @@ pub(super) fn run(context: &mut Context, command: JoinTokenCommand) -> Result<()
 
 fn table(all: &JoinTokensResponse) -> Table {
     let mut table = Table::new(&["ID", "ROLE", "CELL", "USES LEFT", "EXPIRES IN", "LABEL"]);
-    let now = now();
+    let now = wall();
     for token in &all.join_tokens {
         let role = match token.role {
             MemberRole::Cell => "cell",

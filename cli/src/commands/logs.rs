@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::io::BufRead as _;
 use std::time::{Duration, Instant};
 
+use volvox_host::clock::wall;
 use volvox_protocol::api::LogEntry;
 use volvox_protocol::time::Timestamp;
 
 use crate::Context;
 use crate::args::LogsArgs;
 use crate::error::{Code, Failure};
-use crate::output::{Output, Style, now};
+use crate::output::{Output, Style};
 use crate::wait::Reconnect;
 
 pub(super) fn run(context: &mut Context, args: &LogsArgs) -> Result<(), Failure> {
     let client = context.client()?;
     let mut reader = Reader {
-        since: args.since.map_or(Timestamp::ZERO, |span| now() - span),
+        since: args.since.map_or(Timestamp::ZERO, |span| wall() - span),
         tail: args.tail,
         ..Reader::default()
     };

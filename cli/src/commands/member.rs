@@ -1,6 +1,7 @@
 //! `volvox member`: the machines that were let in.
 
 use serde_json::json;
+use volvox_host::clock::wall;
 use volvox_protocol::api::{
     LifecycleResponse, MemberRequest, MemberRole, MembersResponse, NoRequest,
 };
@@ -8,7 +9,7 @@ use volvox_protocol::api::{
 use crate::Context;
 use crate::args::MemberCommand;
 use crate::error::Failure;
-use crate::output::{Table, age, now};
+use crate::output::{Table, age};
 
 pub(super) fn run(context: &mut Context, command: MemberCommand) -> Result<(), Failure> {
     let client = context.client()?;
@@ -36,7 +37,7 @@ pub(super) fn run(context: &mut Context, command: MemberCommand) -> Result<(), F
 
 fn table(all: &MembersResponse) -> Table {
     let mut table = Table::new(&["MEMBER", "ROLE", "STATE", "JOINED", "NAME"]);
-    let now = now();
+    let now = wall();
     for member in &all.members {
         let role = match member.role {
             MemberRole::Cell => "cell",

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use volvox_host::clock::wall;
 use volvox_protocol::actual_lrp::{ActualLrp, LrpState, NetInfo, PreferredAddress, Presence};
 use volvox_protocol::api::ActualLrpsRequest;
 use volvox_protocol::time::Timestamp;
@@ -12,7 +13,7 @@ use crate::Context;
 use crate::args::PsArgs;
 use crate::client::Client;
 use crate::error::Failure;
-use crate::output::{Cell, Style, Table, age, now};
+use crate::output::{Cell, Style, Table, age};
 use crate::wait::{FOR_EVER, Patience};
 
 type Instances = Vec<Arc<ActualLrp>>;
@@ -21,7 +22,7 @@ pub(super) fn run(context: &mut Context, args: &PsArgs) -> Result<(), Failure> {
     let client = context.client()?;
     let found = find(&client, args)?;
     if !args.watch {
-        return context.out.show(&document(&found), |out| out.table(&table(now(), &found)));
+        return context.out.show(&document(&found), |out| out.table(&table(wall(), &found)));
     }
     if context.out.is_terminal() {
         return on_screen(context, &client, args);
@@ -35,7 +36,7 @@ pub(super) fn run(context: &mut Context, args: &PsArgs) -> Result<(), Failure> {
                 if context.out.is_json() {
                     context.out.entry(&shown)?;
                 } else {
-                    context.out.table(&table(now(), &found))?;
+                    context.out.table(&table(wall(), &found))?;
                     context.out.line("")?;
                 }
                 context.out.finish()?;
@@ -53,7 +54,7 @@ fn on_screen(context: &mut Context, client: &Client, args: &PsArgs) -> Result<()
         match patience.look(find(client, args))? {
             Some(found) => {
                 let head = format!("{} instances at {} · q ends", found.len(), client.place());
-                screen.draw(&head, &[table(now(), &found)])?;
+                screen.draw(&head, &[table(wall(), &found)])?;
             }
             None => screen.draw(&format!("{} does not answer · q ends", client.place()), &[])?,
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use volvox_host::clock::wall;
 use volvox_protocol::api::{
     DesireTaskRequest, LifecycleResponse, TaskGuidRequest, TaskResponse, TasksRequest,
     TasksResponse,
@@ -17,7 +18,7 @@ use crate::appfile;
 use crate::args::{TaskCommand, TaskRunArgs};
 use crate::client::Client;
 use crate::error::{Code, Failure};
-use crate::output::{Cell, Output, Style, Table, age, now};
+use crate::output::{Cell, Output, Style, Table, age};
 use crate::random;
 use crate::wait::Patience;
 
@@ -215,7 +216,7 @@ fn reason(task: &Task) -> &str {
 
 fn table(tasks: &[Arc<Task>]) -> Table {
     let mut table = Table::new(&["TASK", "DOMAIN", "STATE", "CELL", "AGE", "NOTE"]);
-    let now = now();
+    let now = wall();
     for task in tasks {
         table.row([
             task.task_guid.as_str().into(),
@@ -230,7 +231,7 @@ fn table(tasks: &[Arc<Task>]) -> Table {
 }
 
 fn show(out: &mut Output, task: &Task) -> Result<(), Failure> {
-    let now = now();
+    let now = wall();
     let mut table = Table::new(&["KEY", "VALUE"]);
     for (name, value) in [
         ("task", task.task_guid.to_string()),

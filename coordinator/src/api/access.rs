@@ -10,12 +10,13 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use volvox_mesh::tls::durable;
+use volvox_host::durable;
+use volvox_host::sync::lock;
 use volvox_protocol::time::Timestamp;
 
 pub use volvox_protocol::role::Role;
@@ -290,7 +291,7 @@ impl Access {
     /// Who shows this token.
     pub fn bearer(&self, now: Timestamp, text: &str) -> Option<Caller> {
         let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         if known.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
             self.look_again(&mut known);
         }
@@ -310,7 +311,7 @@ impl Access {
     /// Whether somebody who was let in would be now: its token may have ended meanwhile.
     pub fn is_good(&self, now: Timestamp, caller: &Caller) -> bool {
         let Some(id) = &caller.token else { return true };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         self.look_again(&mut known);
         known.tokens.iter().any(|token| *token.id == **id && token.is_valid(now))
     }

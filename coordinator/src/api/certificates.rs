@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use volvox_host::clock::wall;
 use volvox_protocol::api::{IssueCertificateRequest, IssueCertificateResponse};
 
 use super::Api;
 use super::access::Role;
 use super::reply::Failure;
 use super::route::{self, Route};
-use super::state::now;
 use super::tls::{IssueError, Terms, issue_for};
 
 /// For how long a certificate is valid unless the request says otherwise.
@@ -40,7 +40,7 @@ async fn issue(
     let lifetime = Duration::from_secs(seconds(&request).into());
     let IssueCertificateRequest { role, name, csr, hosts, .. } = request;
     let terms = Terms { name, role, lifetime, hosts };
-    let signing = tokio::task::spawn_blocking(move || issue_for(now(), &data_dir, &terms, &csr));
+    let signing = tokio::task::spawn_blocking(move || issue_for(wall(), &data_dir, &terms, &csr));
     let signed = signing.await.map_err(|_| Failure::busy("signing failed: see the log"))?;
     let signed = signed.map_err(|error| refused(&error))?;
     Ok(IssueCertificateResponse {

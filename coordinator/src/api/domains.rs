@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use volvox_host::clock::wall;
 use volvox_protocol::api::{DomainsResponse, NoRequest, PingResponse, UpsertDomainRequest};
 
 use super::route::{self, Route};
-use super::state::now;
 use crate::bbs::command::Command;
 
 /// The routes.
@@ -22,7 +22,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Domains",
             "The domains that are fresh now.",
             |api, _| {
-                let now = now();
+                let now = wall();
                 let records = api.bbs.view().snapshot();
                 let fresh = records.domains().filter(|domain| domain.expires_at > now);
                 let domains = fresh.map(|domain| domain.domain.clone()).collect();

@@ -19,6 +19,7 @@ use hyper::{Method, Response};
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
+use volvox_host::clock::wall;
 use volvox_protocol::actual_lrp::{ActualLrp, LrpGroup};
 use volvox_protocol::api::EventsRequest;
 use volvox_protocol::event::Event;
@@ -30,7 +31,6 @@ use super::access::Caller;
 use super::encoding::Encoding;
 use super::reply::{Body, Failure};
 use super::route::{Answer, Answering, Call, Route};
-use super::state::now;
 use super::tasks::downgraded;
 use crate::bbs::hub::{self, Ended, Entry, EventId, Hub, Subscription};
 
@@ -379,7 +379,7 @@ impl State {
 
     /// Whether the reader would be let in now.
     fn is_welcome(&self) -> bool {
-        self.caller.as_ref().is_none_or(|caller| self.api.access.is_good(now(), caller))
+        self.caller.as_ref().is_none_or(|caller| self.api.access.is_good(wall(), caller))
     }
 
     /// What happens next; none: that was all.

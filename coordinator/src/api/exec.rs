@@ -12,6 +12,7 @@ use hyper::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::sync::OwnedSemaphorePermit;
+use volvox_host::clock::wall;
 use volvox_mesh::transport::stream::{FrameReader, FrameWriter};
 use volvox_protocol::api::ExecRequest;
 use volvox_protocol::id::CellId;
@@ -22,7 +23,6 @@ use super::Api;
 use super::access::{Caller, Role};
 use super::reply::{Failure, full};
 use super::route::{Answer, Answering, Call, Outcome, Route};
-use super::state::now;
 use super::target::{self, Wanted};
 
 /// How often it is looked whether the person may still be here.
@@ -242,7 +242,7 @@ async fn over(api: &Api, caller: Option<&Caller>) -> String {
         tokio::select! {
             _ = stopping.wait_for(|stopping| *stopping) => return "the coordinator stops".to_owned(),
             _ = look.tick() => {
-                if !caller.is_none_or(|caller| api.access.is_good(now(), caller)) {
+                if !caller.is_none_or(|caller| api.access.is_good(wall(), caller)) {
                     return "the token has ended or was taken back".to_owned();
                 }
             }

@@ -5,9 +5,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::oneshot;
+use volvox_host::sync::lock;
 
 /// The room.
 #[derive(Debug, Clone)]
@@ -68,7 +69,7 @@ impl Lobby {
     }
 
     fn guests(&self) -> MutexGuard<'_, Guests> {
-        self.0.guests.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.guests)
     }
 }
 

@@ -18,6 +18,7 @@ use hyper::{Response, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
+use volvox_host::clock::wall;
 use volvox_mesh::transport::stream::{FrameReader, FrameWriter};
 use volvox_protocol::api::{ApiError, LogEntry, LogsRequest};
 use volvox_protocol::schema::Schema as _;
@@ -27,7 +28,6 @@ use super::Api;
 use super::access::{Caller, Role};
 use super::reply::Failure;
 use super::route::{Answer, Answering, Call, Outcome, Route};
-use super::state::now;
 use super::target::{self, Target, Wanted};
 
 /// Pieces of text that wait for the caller.
@@ -175,7 +175,7 @@ impl Feed {
                 Some(_) = self.readers.join_next(), if !self.readers.is_empty() => {}
                 _ = look.tick() => {
                     let caller = self.caller.as_ref();
-                    if !caller.is_none_or(|caller| self.api.access.is_good(now(), caller)) {
+                    if !caller.is_none_or(|caller| self.api.access.is_good(wall(), caller)) {
                         return;
                     }
                     if goes_on && !self.open_new().await {
@@ -287,7 +287,7 @@ fn lost(target: &Target, why: &str) -> Bytes {
 /// A line that says why there are no others.
 fn complaint(index: u32, container: &str, error: ApiError) -> Bytes {
     let entry = LogEntry {
-        time: now(),
+        time: wall(),
         stream: "err".to_owned(),
         source: "COORDINATOR".to_owned(),
         index,

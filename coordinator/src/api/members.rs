@@ -1,8 +1,10 @@
 //! Letting machines into the mesh and out of it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use volvox_host::clock::wall;
+use volvox_host::sync::lock;
 use volvox_mesh::identity::{Kind, MemberId};
 use volvox_mesh::record::Revocation;
 use volvox_mesh::tls::authority::{Authority, AuthorityError};
@@ -19,7 +21,6 @@ use super::Api;
 use super::access::Role;
 use super::reply::Failure;
 use super::route::{self, Route};
-use super::state::now;
 
 /// For how long a token may be used unless it says otherwise.
 const DAY: u32 = 86_400;
@@ -127,9 +128,7 @@ async fn with_authority<T: Send + 'static>(
     work: impl FnOnce(&mut Authority) -> Result<T, AuthorityError> + Send + 'static,
 ) -> Result<T, Failure> {
     let authority = Arc::clone(api.authority()?);
-    let worked = tokio::task::spawn_blocking(move || {
-        work(&mut authority.lock().unwrap_or_else(PoisonError::into_inner))
-    });
+    let worked = tokio::task::spawn_blocking(move || work(&mut lock(&authority)));
     match worked.await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error @ (AuthorityError::Refused(_) | AuthorityError::Token(_)))) => {
@@ -175,7 +174,7 @@ async fn create(api: &Arc<Api>, request: JoinTokenRequest) -> Result<JoinTokenRe
         lifetime,
         label: request.label,
     };
-    let begun = now();
+    let begun = wall();
     let token =
         with_authority(api, move |authority| authority.create_token(begun, addresses, order))
             .await?;
@@ -206,8 +205,8 @@ async fn revoke(api: &Arc<Api>, request: MemberRequest) -> Result<LifecycleRespo
         _ => return Err(Failure::field("cell_id", "name a cell or a member_id, not both")),
     };
     let revoked = with_authority(api, move |authority| {
-        authority.revoke(now(), &whom)?;
-        Ok(expelled(now(), authority))
+        authority.revoke(wall(), &whom)?;
+        Ok(expelled(wall(), authority))
     })
     .await?;
     if let Some(cells) = &api.cells {

@@ -13,6 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use volvox_host::clock::wall;
 use volvox_protocol::actual_lrp::Presence;
 use volvox_protocol::task::TaskState;
 
@@ -20,7 +21,6 @@ use crate::bbs::store::backup::newest_backup;
 
 use super::Api;
 use super::server::class;
-use super::state::now;
 
 /// Upper ends of the classes of times: 0.25 ms to 8 s.
 fn buckets() -> impl Iterator<Item = f64> {
@@ -175,7 +175,7 @@ fn board(registry: &mut Registry, api: &Api) {
         tasks.get_or_create(&State { state }).inc();
     }
     registry.register("tasks", "Tasks, by state", tasks);
-    let now = now();
+    let now = wall();
     let fresh = records.domains().filter(|domain| domain.expires_at > now).count();
     gauge(registry, "domains_fresh", "Domains whose desired state is complete", whole(fresh));
     let help = "When the newest backup in the data folder was made; 0: there is none";

@@ -1,8 +1,11 @@
 //! How much of everything: the limits, and the count of calls for each caller.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use volvox_host::sync::lock;
+use volvox_protocol::time::{Timestamp, TokenBucket};
 
 use super::access::Caller;
 use super::reply::Failure;
@@ -57,19 +60,13 @@ impl Default for Limits {
 /// Callers that are remembered. More than there are tokens in any sensible fleet.
 const CALLERS: usize = 10_000;
 /// Seconds' worth of calls that may come at once.
-const BURST_S: f64 = 2.0;
+const BURST_S: u64 = 2;
 
 /// Counts the calls of each caller.
 #[derive(Debug)]
 pub(crate) struct Quota {
     per_second: u32,
-    callers: Mutex<BTreeMap<Arc<str>, Bucket>>,
-}
-
-#[derive(Debug)]
-struct Bucket {
-    left: f64,
-    filled: Instant,
+    callers: Mutex<BTreeMap<Arc<str>, TokenBucket>>,
 }
 
 impl Quota {
@@ -78,28 +75,23 @@ impl Quota {
     }
 
     /// Lets one call through, or says when to try again.
-    pub(crate) fn take(&self, caller: &Caller, now: Instant) -> Result<(), Failure> {
+    pub(crate) fn take(&self, caller: &Caller, now: Timestamp) -> Result<(), Failure> {
         if self.per_second == 0 {
             return Ok(());
         }
-        let rate = f64::from(self.per_second);
-        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut callers = lock(&self.callers);
         if callers.len() >= CALLERS {
-            // Whoever has been away for the time of a burst has a full bucket again.
-            callers.retain(|_, it| now.duration_since(it.filled).as_secs_f64() < BURST_S);
+            callers.retain(|_, bucket| !bucket.is_full(now));
         }
+        let rate = u64::from(self.per_second);
         let bucket = callers
             .entry(Arc::clone(&caller.name))
-            .or_insert(Bucket { left: rate * BURST_S, filled: now });
-        let gained = now.saturating_duration_since(bucket.filled).as_secs_f64() * rate;
-        bucket.left = (bucket.left + gained).min(rate * BURST_S);
-        bucket.filled = now;
-        if bucket.left < 1.0 {
-            let message = format!("more than {} calls a second: slow down", self.per_second);
-            return Err(Failure::too_many(message, 1));
+            .or_insert_with(|| TokenBucket::full(now, rate, rate * BURST_S));
+        if bucket.take(now, 1) {
+            return Ok(());
         }
-        bucket.left -= 1.0;
-        Ok(())
+        let message = format!("more than {} calls a second: slow down", self.per_second);
+        Err(Failure::too_many(message, 1))
     }
 }
 
@@ -115,7 +107,7 @@ mod tests {
     #[test]
     fn who_calls_too_often_is_slowed_and_others_are_not() {
         let quota = Quota::new(10);
-        let begin = Instant::now();
+        let begin = Timestamp::from_secs(1_000);
         let taken = (0..100).filter(|_| quota.take(&caller("a"), begin).is_ok()).count();
         assert_eq!(taken, 20, "two seconds' worth at once");
         assert!(quota.take(&caller("b"), begin).is_ok());

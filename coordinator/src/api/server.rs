@@ -12,6 +12,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument as _;
+use volvox_host::clock::{monotonic, wall};
 use volvox_protocol::limits::JSON_BYTES;
 
 use super::Api;
@@ -21,7 +22,6 @@ use super::encoding::Encoding;
 use super::query::Query;
 use super::reply::{Body, Failure};
 use super::route::{Answer, Answering, Call, Outcome, Route};
-use super::state::now;
 use super::tls::Issued;
 use super::{diego, trace};
 
@@ -176,7 +176,7 @@ impl Api {
             if !scheme.eq_ignore_ascii_case("bearer") {
                 return Err(Failure::unauthorized(FORM));
             }
-            return match self.access.bearer(now(), token.trim()) {
+            return match self.access.bearer(wall(), token.trim()) {
                 Some(caller) => Ok(Some(caller)),
                 None => Err(Failure::unauthorized("the token is unknown, expired or revoked")),
             };
@@ -211,7 +211,7 @@ impl Api {
             let (has, needs) = (caller.role.name(), needed.name());
             return Err(Failure::forbidden(format!("this needs the role {needs}, yours is {has}")));
         }
-        self.quota.take(caller, Instant::now())
+        self.quota.take(caller, monotonic())
     }
 
     /// Reads a body, within its limits. It stays counted for as long as what comes back is held.
@@ -294,7 +294,7 @@ fn line(
     request_id: &str,
 ) -> Line {
     Line {
-        time: now(),
+        time: wall(),
         caller: caller.name.to_string(),
         role: caller.role.name(),
         peer: peer.address.clone(),

@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
 
 use tokio::sync::{Semaphore, watch};
 use volvox_mesh::tls::authority::Authority;
-use volvox_protocol::time::Timestamp;
 
 use super::access::Access;
 use super::audit::Audit;
@@ -118,10 +116,4 @@ impl Api {
         self.stopping.send_replace(true);
         self.hub.close();
     }
-}
-
-/// What time it is.
-pub(crate) fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -23,13 +23,13 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use volvox_mesh::tls::durable;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
 pub use issue::{IssueError, Issued, Order, Signed, Terms, Written, issue, issue_for};
 pub use key::KeyError;
 use shown::Shown;
+use volvox_host::durable;
 
 /// The folder of what we make ourselves, in the data folder.
 pub const FOLDER: &str = "api";

@@ -6,10 +6,10 @@ mod tests;
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
+use volvox_host::thread::JoinOnDrop;
 use volvox_protocol::cell::{CellInfo, CellLoad};
 use volvox_protocol::id::CellId;
 use volvox_protocol::request::{LrpStart, TaskStart, WorkBatch};
@@ -74,22 +74,7 @@ pub enum HearError {
 pub struct Auction {
     queue: SyncSender<Input>,
     // Declared after the queue: dropping the last handle closes the queue, then waits here.
-    _thread: Arc<Thread>,
-}
-
-/// Joins the auction's thread when dropped.
-#[derive(Debug)]
-struct Thread(Option<JoinHandle<()>>);
-
-impl Drop for Thread {
-    fn drop(&mut self) {
-        if let Some(thread) = self.0.take()
-            && thread.thread().id() != std::thread::current().id()
-            && thread.join().is_err()
-        {
-            error!("the auction has panicked");
-        }
-    }
+    _thread: Arc<JoinOnDrop>,
 }
 
 impl Auction {
@@ -110,7 +95,7 @@ impl Auction {
         let thread = std::thread::Builder::new()
             .name("auction".to_owned())
             .spawn(move || run(rounds, &board, &cells, &inputs))?;
-        Ok(Auction { queue, _thread: Arc::new(Thread(Some(thread))) })
+        Ok(Auction { queue, _thread: Arc::new(JoinOnDrop::new("the auction", thread)) })
     }
 
     /// Lets it hear this. Does not wait.

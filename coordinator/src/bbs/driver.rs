@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime};
 
 use tokio::sync::oneshot;
 use tracing::{error, info};
+use volvox_host::clock::{monotonic, wall};
+use volvox_host::thread::JoinOnDrop;
 use volvox_protocol::request::Rejection;
 use volvox_protocol::time::Timestamp;
 
@@ -56,25 +56,10 @@ pub struct Bbs {
     report: Arc<LoadReport>,
     // Declared after the queue: dropping the last handle closes the queue, then waits here until
     // the writer has finished what was in it.
-    _writer: Arc<Thread>,
+    _writer: Arc<JoinOnDrop>,
 }
 
 type Answer = oneshot::Sender<Result<Reply, CallError>>;
-
-/// Joins the writer's thread when dropped.
-#[derive(Debug)]
-struct Thread(Option<JoinHandle<()>>);
-
-impl Drop for Thread {
-    fn drop(&mut self) {
-        if let Some(thread) = self.0.take()
-            && thread.thread().id() != std::thread::current().id()
-            && thread.join().is_err()
-        {
-            error!("the board's writer has panicked");
-        }
-    }
-}
 
 impl Bbs {
     /// Opens the board in a data folder, makes it if there is none, and sets it to work.
@@ -104,7 +89,7 @@ impl Bbs {
             view,
             database: folder.join(DATABASE),
             report: Arc::new(report),
-            _writer: Arc::new(Thread(Some(thread))),
+            _writer: Arc::new(JoinOnDrop::new("the board's writer", thread)),
         })
     }
 
@@ -216,22 +201,20 @@ impl Loop {
 #[derive(Debug)]
 struct Clock {
     steady: Steady,
-    began: Instant,
     random: u64,
 }
 
 impl Default for Clock {
     fn default() -> Self {
         // Without the system's randomness ids are still distinct by time, only guessable.
-        let random = getrandom::u64().unwrap_or_else(|_| system_time().as_nanos());
-        let steady = Steady::new(Timestamp::default(), system_time());
-        Clock { steady, began: Instant::now(), random }
+        let random = getrandom::u64().unwrap_or_else(|_| wall().as_nanos());
+        Clock { steady: Steady::new(monotonic(), wall()), random }
     }
 }
 
 impl Clock {
     fn now(&mut self) -> Timestamp {
-        self.steady.now(Timestamp::default() + self.began.elapsed(), system_time())
+        self.steady.now(monotonic(), wall())
     }
 
     fn random(&mut self) -> u64 {
@@ -239,9 +222,4 @@ impl Clock {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15 ^ 0x55aa_0000_0000_0000);
         self.random
     }
-}
-
-fn system_time() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

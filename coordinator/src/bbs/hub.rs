@@ -11,10 +11,11 @@
 mod tests;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::sync::watch;
+use volvox_host::sync::lock;
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::desired_lrp::DesiredLrp;
 use volvox_protocol::diego;
@@ -248,7 +249,7 @@ impl Hub {
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.0.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.ring)
     }
 
     /// The event as a subscriber over HTTP reads it: id, name and JSON.

@@ -1,18 +1,18 @@
 //! Calls consumers back: one loop hears of tasks, of the board's answers, of calls that ended and of
 //! time, has [`logic`](super::logic) decide, and starts what it says.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
-use ureq::config::Config;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use volvox_host::clock::{monotonic, wall};
+use volvox_host::http;
+use volvox_host::sync::lock;
+use volvox_host::trust::{self, CaBundleError};
 use volvox_protocol::api::CallbackFailure;
 use volvox_protocol::task::{Task, TaskCallback};
-use volvox_protocol::time::Timestamp;
 
 use super::logic::{self, Effect, Key, PER_HOST, QUEUE, Told, key_of};
 pub use super::logic::{Counts, Settings};
@@ -20,19 +20,6 @@ use crate::bbs::driver::Bbs;
 
 /// The longest sleep.
 const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
-/// Where Linux distributions keep the certificates that the machine trusts.
-const TRUSTED: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
-
-/// Why nobody can be called.
-#[derive(Debug, thiserror::Error)]
-#[error("callbacks: cannot read trusted certificates from {path}: {what}")]
-pub struct NoTrust {
-    /// The file.
-    pub path: PathBuf,
-    /// What is wrong with it.
-    pub what: String,
-}
 
 /// Where the board puts tasks that have ended. Clones are the same place.
 #[derive(Debug, Clone)]
@@ -90,16 +77,15 @@ impl Callbacks {
     }
 
     fn logic(&self) -> MutexGuard<'_, logic::Callbacks> {
-        self.0.logic.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.logic)
     }
 }
 
 /// Begins to take tasks from the inbox. Ends when the last outbox is gone.
-pub fn start(settings: Settings, bbs: Bbs, inbox: Inbox) -> Result<Callbacks, NoTrust> {
+pub fn start(settings: Settings, bbs: Bbs, inbox: Inbox) -> Result<Callbacks, CaBundleError> {
     let agent = agent(&settings)?;
     let callbacks = Callbacks::new(settings);
-    let (began, under_way) = (Instant::now(), JoinSet::new());
-    let driver = Driver { callbacks: callbacks.clone(), bbs, agent, began, under_way };
+    let driver = Driver { callbacks: callbacks.clone(), bbs, agent, under_way: JoinSet::new() };
     tokio::spawn(driver.work(inbox));
     Ok(callbacks)
 }
@@ -116,7 +102,6 @@ struct Driver {
     callbacks: Callbacks,
     bbs: Bbs,
     agent: ureq::Agent,
-    began: Instant,
     /// Dropped at the end, with all that is in it: none of it may keep the board open.
     under_way: JoinSet<Heard>,
 }
@@ -125,7 +110,7 @@ impl Driver {
     async fn work(mut self, mut inbox: Inbox) {
         let mut stopping = self.callbacks.0.stopping.subscribe();
         loop {
-            let wake = self.callbacks.logic().next_wake().since(self.now()).min(LONGEST_WAIT);
+            let wake = self.callbacks.logic().next_wake().since(monotonic()).min(LONGEST_WAIT);
             let heard = tokio::select! {
                 biased;
                 _ = stopping.wait_for(|stopping| *stopping) => return,
@@ -142,7 +127,7 @@ impl Driver {
                 },
                 () = tokio::time::sleep(wake) => Heard::Time,
             };
-            let now = self.now();
+            let now = monotonic();
             let effects = {
                 let mut logic = self.callbacks.logic();
                 match heard {
@@ -154,11 +139,6 @@ impl Driver {
             };
             effects.into_iter().for_each(|effect| self.perform(effect));
         }
-    }
-
-    /// A line of time of our own: pauses do not follow a clock that is set.
-    fn now(&self) -> Timestamp {
-        Timestamp::ZERO + self.began.elapsed()
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -211,46 +191,11 @@ fn call(agent: &ureq::Agent, task: &Task) -> Told {
     }
 }
 
-fn agent(settings: &Settings) -> Result<ureq::Agent, NoTrust> {
-    let certificates = if settings.trusted.as_os_str().is_empty() {
-        let found = TRUSTED.iter().map(Path::new).find(|path| path.exists());
-        found.map_or(Ok(Vec::new()), read_certificates)?
-    } else {
-        read_certificates(&settings.trusted)?
-    };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = TlsConfig::builder()
-        .root_certs(RootCerts::Specific(Arc::new(certificates)))
-        .unversioned_rustls_crypto_provider(provider)
-        .build();
-    let config = Config::builder()
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .proxy(None)
+fn agent(settings: &Settings) -> Result<ureq::Agent, CaBundleError> {
+    let config = http::config("volvox-coordinator")
         .timeout_global(Some(settings.timeout))
         .max_idle_connections_per_host(PER_HOST)
-        .user_agent("volvox-coordinator")
-        .tls_config(tls)
+        .tls_config(http::tls(&trust::read(&settings.trusted)?, None))
         .build();
     Ok(config.new_agent())
-}
-
-fn read_certificates(path: &Path) -> Result<Vec<Certificate<'static>>, NoTrust> {
-    let failed = |what: String| NoTrust { path: path.to_owned(), what };
-    let pem = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
-    let mut certificates = Vec::new();
-    for item in parse_pem(&pem) {
-        if let PemItem::Certificate(certificate) =
-            item.map_err(|error| failed(error.to_string()))?
-        {
-            certificates.push(certificate.to_owned());
-        }
-    }
-    Ok(certificates)
-}
-
-fn wall() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

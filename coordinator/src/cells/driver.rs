@@ -15,16 +15,16 @@ mod teller;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use volvox_host::clock::Clock;
 use volvox_mesh::driver::{Config, Mesh, MeshError};
 use volvox_mesh::identity::MemberId;
 use volvox_mesh::request::AskError;
 use volvox_protocol::exchange::OrderAnswer;
 use volvox_protocol::id::CellId;
 use volvox_protocol::request::CellOrder;
-use volvox_protocol::time::Timestamp;
 
 use self::desk::Desk;
 use self::listening::Loop;
@@ -106,7 +106,7 @@ pub async fn start(
     inbox: Inbox,
     auction: crate::auction::settings::Settings,
 ) -> Result<Cells, StartError> {
-    let time = Time::new();
+    let time = Clock::start();
     let tally = Arc::new(Tally::default());
     let desk = Desk::new(bbs.clone(), Arc::clone(&tally), settings.requests_per_cell);
     let mesh = Mesh::start(mesh, Arc::new(desk.router())).await?;
@@ -217,24 +217,5 @@ impl Cells {
         if self.controls.send(Control::Stop(done)).await.is_ok() {
             let _ended = stopped.await;
         }
-    }
-}
-
-/// Time that goes on evenly from what the clock said at the start.
-#[derive(Debug, Clone, Copy)]
-struct Time {
-    began: Instant,
-    at: Timestamp,
-}
-
-impl Time {
-    fn new() -> Time {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-        Time { began: Instant::now(), at: Timestamp::from_nanos(nanos) }
-    }
-
-    fn now(&self) -> Timestamp {
-        self.at + self.began.elapsed()
     }
 }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
+use volvox_host::durable;
 use volvox_mesh::identity::Kind;
 use volvox_mesh::tls::authority::{Authority, AuthorityError};
 use volvox_mesh::tls::config::system_clock;
-use volvox_mesh::tls::durable;
 use volvox_mesh::tls::registry::{NameConflict, TokenOrder};
 use volvox_mesh::tls::token::JoinToken;
 use volvox_protocol::api::{JoinTokenRequest, JoinTokenResponse, MemberRole};

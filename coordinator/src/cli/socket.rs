@@ -1,6 +1,6 @@
 //! One call to the coordinator of this machine, by its socket.
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -8,10 +8,13 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use volvox_host::http;
 use volvox_protocol::api::LifecycleResponse;
 
 /// How long the coordinator has to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest answer.
+const ANSWER_BYTES: u64 = 64 << 20;
 
 /// Whether a coordinator answers there.
 pub(super) fn is_served(socket: &Path) -> anyhow::Result<bool> {
@@ -34,9 +37,13 @@ pub(super) fn call<A: DeserializeOwned>(
     path: &str,
     request: &impl Serialize,
 ) -> anyhow::Result<A> {
-    let mut stream = match UnixStream::connect(socket) {
-        Ok(stream) => stream,
-        Err(error)
+    let config = http::config("volvox-coordinator").timeout_per_read(Some(PATIENCE));
+    let agent = http::on_socket(config.timeout_per_write(Some(PATIENCE)).build(), socket);
+    let body = serde_json::to_vec(request)?;
+    let post = agent.post(format!("http://localhost{path}")).content_type("application/json");
+    let mut answer = match post.send(&body[..]) {
+        Ok(answer) => answer,
+        Err(ureq::Error::Io(error))
             if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) =>
         {
             bail!("no coordinator is running at {}: start it first", socket.display())
@@ -45,30 +52,13 @@ pub(super) fn call<A: DeserializeOwned>(
             return Err(error).with_context(|| format!("speak to {}", socket.display()));
         }
     };
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let body = serde_json::to_vec(request)?;
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
-         connection: close\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).context("ask the coordinator")?;
-    stream.write_all(&body).context("ask the coordinator")?;
-    let mut answer = Vec::new();
-    stream.take(64 << 20).read_to_end(&mut answer).context("hear the coordinator")?;
-    let (head, body) = split(&answer).context("the coordinator's answer is no HTTP")?;
-    // The routes asked here answer in one piece, with its length.
-    if let Ok(LifecycleResponse { error: Some(error) }) = serde_json::from_slice(body) {
+    let body = answer.body_mut().with_config().limit(ANSWER_BYTES).read_to_vec();
+    let body = body.context("hear the coordinator")?;
+    if let Ok(LifecycleResponse { error: Some(error) }) = serde_json::from_slice(&body) {
         bail!("{}", error.message);
     }
-    if !head.starts_with("HTTP/1.1 200") {
-        bail!("the coordinator answered: {}", head.lines().next().unwrap_or_default());
+    if answer.status() != 200 {
+        bail!("the coordinator answered: {:?} {}", answer.version(), answer.status());
     }
-    serde_json::from_slice(body).context("read the coordinator's answer")
-}
-
-fn split(answer: &[u8]) -> Option<(&str, &[u8])> {
-    let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
-    Some((std::str::from_utf8(&answer[..end]).ok()?, &answer[end + 4..]))
+    serde_json::from_slice(&body).context("read the coordinator's answer")
 }

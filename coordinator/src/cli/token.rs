@@ -64,7 +64,7 @@ pub(crate) fn run(command: TokenCommand) -> anyhow::Result<ExitCode> {
     become_owner(data_dir)?;
     match command {
         TokenCommand::Create { data_dir, name, role, expires, json } => {
-            volvox_mesh::tls::durable::private_folder(&data_dir).context("make the data folder")?;
+            volvox_host::durable::private_folder(&data_dir).context("make the data folder")?;
             let (text, token) = TokenFile::of(&data_dir).create(now, &name, role, expires)?;
             if json {
                 say(&serde_json::json!({"token": text, "id": token.id}).to_string());

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use volvox_host::sync::lock;
 use volvox_protocol::id::CellId;
 
 use crate::driver::address;
@@ -90,7 +91,7 @@ pub fn enrolment(authority: Arc<Mutex<Authority>>) -> Enrolment {
                         return EnrolReply::Refused { reason, again: false }.encode();
                     }
                 };
-                let mut authority = authority.lock().unwrap_or_else(|e| e.into_inner());
+                let mut authority = lock(&authority);
                 let reply = answer(&mut authority, system_clock()(), &request);
                 match &reply {
                     EnrolReply::Issued { member, .. } => {

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
+use volvox_host::durable;
 use volvox_protocol::time::Timestamp;
 
 use super::MeshError;
 use crate::identity::{Kind, MemberId, MemberIdentity};
 use crate::member::revocation::{REVOKED, is_needed};
 use crate::record::Revocation;
-use crate::tls::durable;
 
 /// Maximum number of stored peers. A few are enough to find the others.
 const PEERS: usize = 64;

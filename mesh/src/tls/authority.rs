@@ -14,11 +14,11 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use volvox_host::durable::{self, FileError};
 use volvox_protocol::id::CellId;
 use volvox_protocol::time::Timestamp;
 
 use super::certificate::{CaCertificate, Fingerprint, issue, issue_ca};
-use super::durable;
 use super::encoding;
 use super::enrol::{Join, Renew};
 use super::key::{KeyError, MemberKey};
@@ -27,8 +27,6 @@ use super::registry::{
 };
 use super::token::{JoinToken, TokenError, TokenId, TokenSecret};
 use crate::identity::{Kind, MemberId};
-
-pub use super::durable::FileError;
 
 /// Default validity of a member's certificate: 30 days.
 pub const VALIDITY: Duration = Duration::from_secs(30 * 86_400);

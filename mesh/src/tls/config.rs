@@ -46,10 +46,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The system's clock.
 pub fn system_clock() -> Clock {
-    Arc::new(|| {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        Timestamp::ZERO + since.unwrap_or_default()
-    })
+    Arc::new(volvox_host::clock::wall)
 }
 
 /// Configuration with which a coordinator or a cell listens.

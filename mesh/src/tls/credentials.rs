@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use volvox_host::durable::{self, FileError};
 use volvox_protocol::time::Timestamp;
 
 use super::authenticator::ClusterAuthenticator;
 use super::certificate::{CaCertificate, renew_at};
-use super::durable::{self, FileError};
 use super::encoding;
 use super::key::{KeyError, MemberKey};
 use crate::identity::{CertificateError, MemberIdentity};

@@ -8,6 +8,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use volvox_host::sync::lock;
+
 /// Minimum time between two log lines with the same reason.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
@@ -122,7 +124,7 @@ impl Tally {
     pub(super) fn count(&self, reason: Reason, detail: impl Display) {
         self.counts[reason as usize].fetch_add(1, Ordering::Relaxed);
         let now = self.opened.elapsed();
-        let line = super::lock(&self.throttles)[reason as usize].pass(now);
+        let line = lock(&self.throttles)[reason as usize].pass(now);
         if let Some(since) = line {
             tracing::warn!(reason = reason.name(), count = since, example = %detail, "refused");
         }

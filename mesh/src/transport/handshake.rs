@@ -13,10 +13,12 @@ use bytes::Bytes;
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, ConnectionError, Incoming};
 use tokio::time::timeout;
+use volvox_host::clock::monotonic;
+use volvox_host::sync::lock;
 
 use super::link::{self, Link, Outgoing};
 use super::{
-    Code, Inner, Peer, Reason, SERVER_NAME, canonical, enrolment, lock, settings::version, words,
+    Code, Inner, Peer, Reason, SERVER_NAME, canonical, enrolment, settings::version, words,
 };
 use crate::identity::{CertificateError, MemberId};
 
@@ -167,7 +169,7 @@ async fn welcome(inner: &Arc<Inner>, connection: Connection, peer: Peer, version
 /// it is closed then.
 fn admit(inner: &Arc<Inner>, link: &Arc<Link>) -> bool {
     let member = link.peer.identity.member;
-    if link.quota.is_barred(inner.now()) {
+    if link.quota.is_barred(monotonic()) {
         inner.tally.count(Reason::Barred, format_args!("{member} comes again too soon"));
         link.close(Code::Excess, "you sent too much: come again later");
         return false;

@@ -15,13 +15,15 @@ use quinn::{Connection, ReadError, RecvStream, SendStream, VarInt, WriteError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use volvox_host::clock::monotonic;
+use volvox_host::sync::lock;
 
 use super::peer_quota::{AdmitResult, PeerQuota};
 use super::pool::{PooledConnection, Removed};
 use super::settings::STREAM_WINDOW;
 use super::{
     Code, DATAGRAM_LIMIT, Inner, LinkInfo, MESSAGE_LIMIT, Peer, Reason, TransportEvent, canonical,
-    lock, rpc, words,
+    rpc, words,
 };
 use crate::member::Delivery;
 
@@ -350,7 +352,7 @@ impl Drop for PoolGuard {
         if state.pool.remove(member, link.id) == Removed::Last {
             state.link_changes.down(member, reason);
         }
-        state.forget_shares(inner.now());
+        state.forget_shares(monotonic());
         drop(state);
         inner.news.notify_one();
     }
@@ -423,7 +425,7 @@ async fn read_message(inner: Arc<Inner>, link: Arc<Link>, mut stream: RecvStream
 fn deliver(inner: &Inner, link: &Link, bytes: Bytes) {
     link.touch(inner);
     let from = link.peer.identity.member;
-    let bytes = match link.quota.take(inner.now(), bytes) {
+    let bytes = match link.quota.take(monotonic(), bytes) {
         AdmitResult::QueuedPacket(bytes) => bytes,
         AdmitResult::Excess => return inner.tally.count(Reason::OverShare, from),
         AdmitResult::TooMuch => {

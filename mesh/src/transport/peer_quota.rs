@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Semaphore;
+use volvox_host::sync::lock;
 use volvox_protocol::time::{Timestamp, TokenBucket};
-
-use super::lock;
 
 /// Maximum number of packets that wait for the owner. A correct member needs few: it sends at most
 /// about 50 packets per second to one other member, and some dozens for a long list.

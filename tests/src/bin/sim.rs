@@ -3,11 +3,12 @@
 #![expect(clippy::print_stdout, reason = "a program for people")]
 
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use volvox_host::sync::{lock, unpoisoned};
 use volvox_protocol::mutation::Bug;
 use volvox_tests::harness::plan::NO_TROUBLE;
 use volvox_tests::harness::{Failure, Kind, Plan, run, shrink};
@@ -163,7 +164,7 @@ fn many(args: &Args) -> ExitCode {
             let plan = args.plan(seed);
             if let Some(failure) = run(&plan).failure {
                 println!("seed {seed} fails: {failure}");
-                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut failed = lock(&failed);
                 failed.push((plan, failure));
                 stop.fetch_or(failed.len() >= MOST_FAILURES, Ordering::Relaxed);
             }
@@ -179,7 +180,7 @@ fn many(args: &Args) -> ExitCode {
         }
     });
     let (count, took) = (done.into_inner(), began.elapsed().as_secs_f64());
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failed = unpoisoned(failed.into_inner());
     println!("{count} seeds of {} cells in {took:.1} s, {} failed", args.cells, failed.len());
     let Some((plan, failure)) = failed.into_iter().min_by_key(|(plan, _)| plan.seed) else {
         return ExitCode::SUCCESS;

@@ -10,11 +10,12 @@ mod syncing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc, oneshot};
+use volvox_host::sync::lock;
 use volvox_mesh::driver::Mesh;
 use volvox_mesh::identity::{Kind, MemberId};
 use volvox_mesh::member::MemberEvent;
@@ -111,12 +112,12 @@ pub struct Stats {
 impl Stats {
     fn note(list: &Mutex<Vec<f64>>, since: Instant) {
         let ms = since.elapsed().as_secs_f64() * 1e3;
-        list.lock().unwrap_or_else(PoisonError::into_inner).push(ms);
+        lock(&list).push(ms);
     }
 
     /// Orders that were had, work left out.
     pub fn orders(&self) -> Vec<CellOrder> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.orders).clone()
     }
 }
 
@@ -361,7 +362,7 @@ impl Rep {
             let all = refused.lrps.is_empty() && refused.tasks.is_empty();
             return if all { OrderAnswer::Taken } else { OrderAnswer::Refused(refused) };
         }
-        let mut orders = self.stats.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut orders = lock(&self.stats.orders);
         if orders.len() < MOST_ORDERS {
             orders.push(order.clone());
         }

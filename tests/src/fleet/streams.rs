@@ -2,9 +2,10 @@
 //! a terminal says what it hears in capitals.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, watch};
+use volvox_host::sync::{lock, unpoisoned};
 use volvox_mesh::identity::Kind;
 use volvox_mesh::request::{Refusal, Router, Talk};
 use volvox_mesh::transport::stream::{FrameReader, FrameWriter, StreamError};
@@ -28,7 +29,7 @@ pub struct FakeStreams {
 impl FakeStreams {
     /// Every container writes this line.
     pub fn say(&self, line: &str) {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lock(&self.lines);
         lines.push(line.to_owned());
         self.said.send_replace(lines.len());
     }
@@ -50,7 +51,7 @@ impl FakeStreams {
 
     /// The terminals that were asked for.
     pub fn asked(&self) -> Vec<OpenTerminal> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.asked).clone()
     }
 
     /// A program `/bin/deaf` ends.
@@ -59,7 +60,7 @@ impl FakeStreams {
     }
 
     fn lines(&self, request: &ReadLog, from: usize) -> Vec<LogLine> {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = lock(&self.lines);
         let numbered = lines.iter().enumerate().skip(from);
         let told = numbered.map(|(number, text)| LogLine {
             at: Timestamp::from_secs(number as u64 + 1),
@@ -110,7 +111,7 @@ pub(super) fn register(router: Router, streams: &Arc<FakeStreams>) -> Router {
         .on_stream(move |_, request: OpenTerminal| {
             let open = Open::new(&terminals);
             let asked = terminals.asked.lock();
-            asked.unwrap_or_else(PoisonError::into_inner).push(request.clone());
+            unpoisoned(asked).push(request.clone());
             async move {
                 if request.path == "/bin/nothing" {
                     return Err(Refusal::Failed("there is no /bin/nothing".to_owned()));

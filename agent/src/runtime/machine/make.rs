@@ -7,12 +7,13 @@ use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use volvox_host::sync::{lock, unpoisoned};
 use volvox_protocol::action::File as MountedFile;
 use volvox_protocol::actual_lrp::PortMapping;
 
-use super::{Shared, ids, lock};
+use super::{Shared, ids};
 use crate::container::guid::ContainerGuid;
 use crate::container::network::NetworkFacts;
 use crate::container::plan::Plan;
@@ -122,7 +123,7 @@ fn dependencies(
         tracing::warn!(container = %guid, %error, "cached dependencies");
         error.to_string()
     })?;
-    Ok((fetched, lines.into_inner().unwrap_or_else(PoisonError::into_inner)))
+    Ok((fetched, unpoisoned(lines.into_inner())))
 }
 
 /// The layers of the root file system, and what is bound over it.

@@ -3,10 +3,11 @@
 
 use std::collections::VecDeque;
 use std::panic::resume_unwind;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use tracing::{error, warn};
+use volvox_host::sync::{lock, unpoisoned};
 
 /// How long a thread waits for more.
 const IDLE: Duration = Duration::from_secs(10);
@@ -49,7 +50,7 @@ impl Pool {
 
     /// Has a thread do this, now or when one is free.
     pub(crate) fn run(&self, call: impl FnOnce() + Send + 'static) {
-        let mut state = self.0.lock();
+        let mut state = lock(&self.0.state);
         state.waiting.push_back(Box::new(call));
         if state.idle >= state.waiting.len() || state.threads >= self.0.most {
             drop(state);
@@ -62,7 +63,7 @@ impl Pool {
         let builder =
             std::thread::Builder::new().name(self.0.name.to_owned()).stack_size(STACK_BYTES);
         if let Err(error) = builder.spawn(move || inner.work()) {
-            self.0.lock().threads -= 1;
+            lock(&self.0.state).threads -= 1;
             // Those that are there will come to it. With none at all the machine is out of
             // threads, and the next call tries again.
             error!(%error, pool = self.0.name, "cannot start a thread");
@@ -71,12 +72,8 @@ impl Pool {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn work(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         loop {
             if let Some(call) = state.waiting.pop_front() {
                 drop(state);
@@ -84,12 +81,12 @@ impl Inner {
                 if done.is_err() {
                     error!(pool = self.name, "a call has panicked");
                 }
-                state = self.lock();
+                state = lock(&self.state);
                 continue;
             }
             state.idle += 1;
             let waited = self.more.wait_timeout(state, IDLE);
-            let (back, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+            let (back, waited) = unpoisoned(waited);
             state = back;
             state.idle -= 1;
             if waited.timed_out() && state.waiting.is_empty() {
@@ -111,7 +108,7 @@ pub(crate) fn side_by_side<T: Send, R: Send, E: Send>(
 ) -> Result<Vec<R>, E> {
     let threads = most.min(all.len());
     let left = Mutex::new(all.into_iter());
-    let left = || left.lock().unwrap_or_else(PoisonError::into_inner);
+    let left = || lock(&left);
     let next = || left().next();
     let work = || {
         let mut done = Vec::new();
@@ -176,7 +173,7 @@ mod tests {
         let mut heard: Vec<i32> = (0..23).map(|_| hear.recv_timeout(PATIENCE).unwrap()).collect();
         heard.sort_unstable();
         assert_eq!(heard[3..], (1..=20).collect::<Vec<_>>());
-        assert!(pool.0.lock().threads <= 3);
+        assert!(lock(&pool.0.state).threads <= 3);
     }
     #[test]
     fn one_that_hangs_holds_up_no_other() {

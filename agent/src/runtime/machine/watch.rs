@@ -5,11 +5,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use tracing::{debug, error, warn};
+use volvox_host::sync::lock;
 
 use super::Silence;
 use crate::container::guid::ContainerGuid;
@@ -92,12 +93,12 @@ impl Watch {
 
     /// Ends the listening. The containers go on.
     pub(crate) fn stop(&self) {
-        drop(self.0.end.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(lock(&self.0.end).take());
     }
 
     /// Takes a conversation over. One that there was with the same container is dropped.
     pub(crate) fn hold(&self, guid: &ContainerGuid, connection: Connection) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = lock(&self.0.state);
         self.drop_talk(&mut state, guid);
         state.last += 1;
         let token = state.last;
@@ -117,7 +118,7 @@ impl Watch {
 
     /// Lets a conversation go.
     pub(crate) fn release(&self, guid: &ContainerGuid) {
-        self.drop_talk(&mut self.lock(), guid);
+        self.drop_talk(&mut lock(&self.0.state), guid);
     }
 
     /// Asks for a process. The answer is heard later, or that the conversation was lost. False when
@@ -138,7 +139,7 @@ impl Watch {
     }
 
     fn send(&self, guid: &ContainerGuid, asked: Asked, request: &Request) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.0.state);
         let Some(token) = state.of.get(guid).copied() else {
             debug!(container = %guid, ?asked, "no shim to ask");
             return false;
@@ -163,10 +164,6 @@ impl Watch {
         // Closing would do, were it not for a child that has inherited the descriptor.
         let _ = self.0.epoll.delete(&talk.connection);
         Some(talk)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn listen(&self, hear: &impl Fn(Heard)) {
@@ -203,7 +200,7 @@ impl Watch {
         let is_silent =
             |talk: &Talk| talk.waits_since.is_some_and(|at| long_since(at, answer_within));
         let mut silent = Vec::new();
-        for (token, talk) in &mut self.lock().talks {
+        for (token, talk) in &mut lock(&self.0.state).talks {
             if is_silent(talk) {
                 silent.push(*token);
             } else if talk.asked.is_empty() && long_since(talk.heard_at, quiet_for) {
@@ -215,7 +212,7 @@ impl Watch {
         for token in silent {
             // It may have answered, and we were slow to listen.
             heard.extend(self.take(token));
-            let mut state = self.lock();
+            let mut state = lock(&self.0.state);
             if let Some(talk) = state.talks.get(&token).filter(|talk| is_silent(talk)) {
                 let guid = talk.guid.clone();
                 warn!(container = %guid, "a shim does not answer");
@@ -226,13 +223,13 @@ impl Watch {
     }
 
     fn forget_all(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.0.state);
         state.of.clear();
         state.talks.clear();
     }
 
     fn take(&self, token: u64) -> Vec<Heard> {
-        let mut state = self.lock();
+        let mut state = lock(&self.0.state);
         let Some(talk) = state.talks.get_mut(&token) else { return Vec::new() };
         talk.connection.flush();
         let mut heard = Vec::new();

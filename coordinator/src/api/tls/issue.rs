@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 use rustls::pki_types::CertificateDer;
-use volvox_mesh::tls::durable;
+use volvox_host::durable;
 use volvox_protocol::id::CellId;
 use volvox_protocol::limits::{CERTIFICATE_DAYS, CERTIFICATE_HOSTS, HOST_BYTES};
 use volvox_protocol::time::Timestamp;

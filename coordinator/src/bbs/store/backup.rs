@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, OpenFlags};
+use volvox_host::clock::wall;
 
 use super::files::Machine;
 use super::inspect::Inspection;
@@ -114,8 +115,8 @@ pub fn restore(folder: &Path, from: &Path) -> Result<Option<PathBuf>, StoreError
 /// Renames the database with its log, so that neither is ever mixed with another's. A log without
 /// a database is moved too: it must not be read into the one that comes.
 fn keep_aside(folder: &Path) -> std::io::Result<Option<PathBuf>> {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let kept = folder.join(format!("replaced-{}-{DATABASE}", since.as_millis()));
+    let milliseconds = wall().as_nanos() / 1_000_000;
+    let kept = folder.join(format!("replaced-{milliseconds}-{DATABASE}"));
     let mut any = None;
     for suffix in ["", "-wal", "-shm"] {
         let from = folder.join(format!("{DATABASE}{suffix}"));

@@ -6,6 +6,8 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use volvox_host::clock::wall;
+
 use super::{BACKUPS, DATABASE, StoreError, backup};
 
 /// The file whose lock tells that a coordinator is at work in the data folder.
@@ -132,8 +134,7 @@ impl Files for Machine {
     }
 
     fn keep_copy(&self, schema: i32) -> Result<PathBuf, StoreError> {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let seconds = since.unwrap_or_default().as_secs();
+        let seconds = wall().as_nanos() / 1_000_000_000;
         let copy = self.folder.join(BACKUPS).join(format!("before-schema-{schema}-{seconds}.db"));
         backup::backup(&self.database, &copy)?;
         Ok(copy)

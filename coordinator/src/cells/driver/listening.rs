@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tracing::{error, info, warn};
+use volvox_host::clock::Clock;
 use volvox_mesh::driver::Mesh;
 use volvox_mesh::identity::Kind;
 use volvox_mesh::member::{MemberEvent, MemberState};
@@ -18,7 +19,7 @@ use super::mailbox::Inbox;
 use super::post::Post;
 use super::tally::Tally;
 use super::teller::Teller;
-use super::{Control, Shown, Time};
+use super::{Control, Shown};
 use crate::auction::driver::{Auction, Input};
 use crate::bbs::driver::Bbs;
 use crate::cells::logic::{Floor, Listed, Note, Told};
@@ -34,7 +35,7 @@ const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 pub(super) struct Loop {
     settings: Settings,
-    time: Time,
+    time: Clock,
     mesh: Mesh,
     bbs: Bbs,
     auction: Auction,
@@ -50,7 +51,7 @@ impl Loop {
     #[expect(clippy::too_many_arguments, reason = "everything that it stands between")]
     pub(super) fn new(
         settings: Settings,
-        time: Time,
+        time: Clock,
         mesh: Mesh,
         bbs: Bbs,
         auction: Auction,

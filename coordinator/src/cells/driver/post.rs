@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
+use volvox_host::clock::Clock;
 use volvox_mesh::driver::Mesh;
 use volvox_mesh::identity::MemberId;
 use volvox_mesh::request::AskError;
@@ -16,7 +17,6 @@ use volvox_protocol::exchange::{CellOrders, OrderAnswer};
 use volvox_protocol::id::CellId;
 use volvox_protocol::request::{CellOrder, WorkBatch};
 
-use super::Time;
 use super::tally::Tally;
 use super::teller::Teller;
 use crate::auction::driver::{Cells, Input};
@@ -26,7 +26,7 @@ use crate::cells::addresses::{Addresses, Letter, Lost};
 pub(super) struct Post {
     mesh: Mesh,
     runtime: Handle,
-    time: Time,
+    time: Clock,
     answer_within: Duration,
     tally: Arc<Tally>,
     addresses: Mutex<Addresses>,
@@ -37,7 +37,7 @@ pub(super) struct Post {
 impl Post {
     pub(super) fn new(
         mesh: Mesh,
-        time: Time,
+        time: Clock,
         answer_within: Duration,
         tally: Arc<Tally>,
         heard: mpsc::Sender<Input>,

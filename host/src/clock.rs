@@ -1,33 +1,50 @@
-//! What time it is, for the drivers of the agent: one line of time for all agents of a boot. It begins at
-//! what the machine's clock says when the first of them starts, and never jumps after that, whatever
-//! becomes of the machine's clock.
-//!
-//! What an agent writes down has times in it (when a timer is due, since when something runs), and the
-//! next agent goes on from there. Between the two the machine's clock may have been set: by hours, where
-//! it has no battery. So the distance between it and the time since the boot is written down with them.
+//! What time it is, for drivers: the machine's clock, which may be set at any time; the time since the
+//! boot, which never is; and a clock that begins at the first and goes on with the second.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use nix::time::{ClockId, clock_gettime};
 use tracing::warn;
 use volvox_protocol::time::Timestamp;
 
-/// The file in the folder of the records.
+/// The file of [`Clock::of_boot`].
 const FILE: &str = "clock";
 
-/// Tells the time.
+/// What the machine's clock says, right or wrong.
+pub fn wall() -> Timestamp {
+    Timestamp::ZERO + SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Time since the boot, as a time to compare with others of the same machine. Never set, never back.
+/// Stands still while the machine is suspended: no deadline passes then.
+pub fn monotonic() -> Timestamp {
+    // The kernel has this clock on every machine, so it cannot fail.
+    let since = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from);
+    Timestamp::ZERO + since.unwrap_or_default()
+}
+
+/// A clock that says what the machine's said at its start, and goes on evenly from there, whatever
+/// becomes of the machine's.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
-    /// Nanoseconds from 1970 to the boot.
-    booted_at: u64,
+pub struct Clock {
+    /// From 1970 to the boot.
+    booted_at: Duration,
 }
 
 impl Clock {
-    /// The clock of this boot, as it is written down in this folder. The first one writes it down.
-    pub(crate) fn of_boot(folder: &Path) -> Self {
+    /// Begins with what the machine's clock says now.
+    pub fn start() -> Self {
+        Clock { booted_at: wall().since(monotonic()) }
+    }
+
+    /// The clock of all processes of this boot that name this folder: the first one starts it, and
+    /// writes it down there. What such a process keeps on disk has times in it (when a timer is due,
+    /// since when something runs) and the next one goes on from there, though the machine's clock may
+    /// have been set in between: by hours, where it has no battery.
+    pub fn of_boot(folder: &Path) -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let boot = boot.trim();
         let path = folder.join(FILE);
@@ -35,48 +52,35 @@ impl Clock {
         if let Some(booted_at) = read(&told, boot) {
             return Clock { booted_at };
         }
-        let booted_at = wall().as_nanos().saturating_sub(since_boot());
+        let clock = Clock::start();
         let mut options = std::fs::File::options();
         options.create(true).truncate(true).write(true).mode(0o600);
-        let written = options.open(&path).and_then(|mut file| writeln!(file, "{boot} {booted_at}"));
+        let written = options
+            .open(&path)
+            .and_then(|mut file| writeln!(file, "{boot} {}", clock.booted_at.as_nanos()));
         if let Err(error) = written {
             warn!(path = %path.display(), %error, "the time of the boot cannot be written down");
         }
-        Clock { booted_at }
+        clock
     }
 
     /// The time.
-    pub(crate) fn now(&self) -> Timestamp {
-        Timestamp::from_nanos(self.booted_at.saturating_add(since_boot()))
+    pub fn now(&self) -> Timestamp {
+        monotonic() + self.booted_at
     }
 }
 
-/// What the machine's clock says, right or wrong.
-pub(crate) fn wall() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
-}
-
 /// What is written down, if it is of this boot.
-fn read(told: &str, boot: &str) -> Option<u64> {
+fn read(told: &str, boot: &str) -> Option<Duration> {
     let (of, booted_at) = told.trim().split_once(' ')?;
     if boot.is_empty() || of != boot {
         return None;
     }
-    booted_at.parse().ok()
-}
-
-/// Nanoseconds since the boot, without those in which the machine was suspended: no deadline passes then.
-fn since_boot() -> u64 {
-    // The kernel has this clock on every machine, so it cannot fail.
-    let since = clock_gettime(ClockId::CLOCK_MONOTONIC).map(std::time::Duration::from);
-    u64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
+    booted_at.parse().ok().map(Duration::from_nanos)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -98,7 +102,7 @@ mod tests {
 
     #[test]
     fn another_boot_and_what_cannot_be_read_begin_anew() {
-        assert_eq!(read("a-boot 17\n", "a-boot"), Some(17));
+        assert_eq!(read("a-boot 17\n", "a-boot"), Some(Duration::from_nanos(17)));
         for told in ["", "a-boot", "a-boot x", "another 17", "17"] {
             assert_eq!(read(told, "a-boot"), None, "{told}");
         }

@@ -1,23 +1,54 @@
-//! A socket of this machine under the HTTP client: connects to a path instead of an address.
+//! The HTTP clients of our programs: what all of them have in common, and a Unix socket of this
+//! machine below one, which connects to a path instead of an address.
 
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use ureq::Error;
-use ureq::config::Config;
+use rustls::pki_types::CertificateDer;
+use ureq::config::{Config, ConfigBuilder};
 use ureq::http::Uri;
+use ureq::tls::{Certificate, ClientCert, RootCerts, TlsConfig};
+use ureq::typestate::AgentScope;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
 };
+use ureq::{Agent, Error};
+
+/// Configuration of a client. An answer of any status is an answer, no redirect is followed, and no
+/// proxy of the environment is asked. The caller adds its time limits.
+pub fn config(user_agent: &str) -> ConfigBuilder<AgentScope> {
+    Config::builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .proxy(None)
+        .user_agent(user_agent)
+}
+
+/// TLS that trusts these authorities only. `own`: the certificate with which the client says who it
+/// is; without one it is nobody.
+pub fn tls(authorities: &[CertificateDer<'_>], own: Option<ClientCert>) -> TlsConfig {
+    let roots = authorities.iter().map(|it| Certificate::from_der(it).to_owned());
+    TlsConfig::builder()
+        .root_certs(RootCerts::Specific(Arc::new(roots.collect())))
+        .client_cert(own)
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .build()
+}
+
+/// A client that speaks to this socket, whatever the host of a URL.
+pub fn on_socket(config: Config, socket: &Path) -> Agent {
+    Agent::with_parts(config, UnixConnector(socket.to_owned()), NoResolver)
+}
 
 /// Connects to one path, whatever is asked for.
 #[derive(Debug)]
-pub(super) struct UnixConnector(pub(super) PathBuf);
+struct UnixConnector(PathBuf);
 
 impl Connector<()> for UnixConnector {
     type Out = UnixTransport;
@@ -36,7 +67,7 @@ impl Connector<()> for UnixConnector {
 
 /// Nothing is to be resolved: a path is no host. The client wants an address all the same.
 #[derive(Debug)]
-pub(super) struct NoResolver;
+struct NoResolver;
 
 impl Resolver for NoResolver {
     fn resolve(&self, _: &Uri, _: &Config, _: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
@@ -47,7 +78,7 @@ impl Resolver for NoResolver {
 }
 
 /// An open connection.
-pub(super) struct UnixTransport {
+struct UnixTransport {
     stream: UnixStream,
     buffers: LazyBuffers,
 }
