@@ -9,5 +9,6 @@ pub mod callback;
 pub mod cells;
 pub mod cli;
 pub mod config;
+pub mod core;
 mod offline;
 pub mod run;

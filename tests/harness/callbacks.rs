@@ -1,16 +1,13 @@
-//! Consumers that are told of the ends of their tasks. The real logic decides; this asks the board and
-//! calls the consumers, which hear, refuse, are slow, or hear and do not answer in time. Does what
-//! `callback/driver.rs` does.
+//! Consumers that are told of the ends of their tasks: they hear, refuse, are slow, or hear and do not
+//! answer in time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use volvox_coordinator::callback::logic::{Effect, Key, PER_HOST, Settings, Told, key_of};
+use volvox_coordinator::callback::logic::{PER_HOST, Settings, Told, key_of};
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::task::{Task, TaskState};
-use volvox_protocol::time::Timestamp;
 
-use super::center::Ticket;
 use super::world::{Event, For, World};
 
 /// How consumers are called: in some runs few at once, so that there is a line.
@@ -20,72 +17,7 @@ pub(super) fn settings(random: &mut SplitMix) -> Settings {
 }
 
 impl World {
-    /// The board asks for it.
-    pub(super) fn call_back(&mut self, task: Arc<Task>) {
-        let Some(alive) = &mut self.center.alive else { return };
-        let effects = alive.callbacks.tell(task);
-        self.follow_callbacks(effects);
-    }
-
-    /// The board has answered, or has no time.
-    pub(super) fn callback_answered(&mut self, task: &Key, answer: Result<(), String>) {
-        let Some(alive) = &mut self.center.alive else { return };
-        let effects = alive.callbacks.answered(task, answer);
-        self.follow_callbacks(effects);
-    }
-
-    pub(super) fn called_back(&mut self, task: &Key, told: Told) {
-        let (now, wall) = (self.now(), self.center.machine_clock(self.now()));
-        let Some(alive) = &mut self.center.alive else { return };
-        alive.calls.remove(task);
-        let effects = alive.callbacks.called(now, wall, task, told);
-        self.follow_callbacks(effects);
-    }
-
-    pub(super) fn callbacks_wake(&mut self) {
-        let now = self.now();
-        let Some(alive) = &mut self.center.alive else { return };
-        alive.calls_at = Timestamp::NEVER;
-        let effects = alive.callbacks.wake(now);
-        self.follow_callbacks(effects);
-    }
-
-    fn follow_callbacks(&mut self, effects: Vec<Effect>) {
-        for effect in effects {
-            match effect {
-                Effect::Ask(task, question) => {
-                    let command = question.about(task.clone());
-                    if !self.submit(command, Ticket::Callback(task.clone())) {
-                        let (at, to) = (self.now() + self.moment(), For::Center(self.center.life));
-                        self.plan(at, to, Event::CallbackNotAsked(task));
-                    }
-                }
-                Effect::Call(task) => self.call(&task),
-                Effect::Failed(failure) => {
-                    self.count("callback failed");
-                    if failure.given_up {
-                        self.count("callback given up");
-                    }
-                    let (task, why) = (failure.task_guid, failure.reason);
-                    self.tell(|| format!("the callback of {task} failed: {why}"));
-                }
-                Effect::NotOurs(..) => self.count("callback not ours"),
-                Effect::NotDeleted(task, why) => {
-                    self.count("told and not deleted");
-                    self.tell(|| format!("{task} was told of and not deleted: {why}"));
-                }
-            }
-        }
-        let to = For::Center(self.center.life);
-        let Some(alive) = &mut self.center.alive else { return };
-        let at = alive.callbacks.next_wake();
-        if at < alive.calls_at {
-            alive.calls_at = at;
-            self.plan(at, to, Event::CallbacksWake);
-        }
-    }
-
-    fn call(&mut self, task: &Arc<Task>) {
+    pub(super) fn call(&mut self, task: &Arc<Task>) {
         let guid = task.task_guid.clone();
         let url = task.definition.completion_callback_url.clone();
         let Some(alive) = &mut self.center.alive else { return };

@@ -1,34 +1,29 @@
-//! The coordinator: the real writer, floor, addresses and rounds. Does what its drivers do: the
-//! writer's thread, the loop of `cells/driver`, its post and teller and the auction's thread. Its desk
-//! and its callbacks are beside it.
+//! The coordinator: the real [`Core`] with the real store on a simulated disk. Does what the program's
+//! driver does: gathers what has come, has the core take it, commits, performs what comes out. Only a
+//! commit takes time here, and the core hears the mesh meanwhile.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use volvox_coordinator::auction::driver::Input as AuctionInput;
-use volvox_coordinator::auction::rounds::{Rounds, Unplaced};
-use volvox_coordinator::auction::settings::Settings as AuctionSettings;
-use volvox_coordinator::bbs::clock::Steady;
-use volvox_coordinator::bbs::command::{Command, Effect, Reply as BoardReply};
-use volvox_coordinator::bbs::driver::{BATCH, CallError, QUEUE};
+use volvox_coordinator::bbs::command::{CallError, Command, Effect, QUEUE, Reply as BoardReply};
 use volvox_coordinator::bbs::settings::Settings as BoardSettings;
-use volvox_coordinator::bbs::state::Records;
+use volvox_coordinator::bbs::store::StoreError;
 use volvox_coordinator::bbs::view::View;
-use volvox_coordinator::bbs::writer::{Converge, Job, Keeper as _, Outlet, Writer};
-use volvox_coordinator::callback::logic::{Callbacks, Key};
-use volvox_coordinator::cells::addresses::{Addresses, Letter};
-use volvox_coordinator::cells::desk::{Desk, Visit};
-use volvox_coordinator::cells::logic::{Floor, Note, Told};
+use volvox_coordinator::bbs::writer::Keeper as _;
+use volvox_coordinator::callback::logic::Key;
+use volvox_coordinator::cells::desk::Desk;
+use volvox_coordinator::cells::logic::Note;
 use volvox_coordinator::cells::settings::Settings as CellsSettings;
+use volvox_coordinator::core::{
+    Core, Dispatch, DispatchId, Input, Notice, Now, Output, ReplyId, Settings, Signal, Transaction,
+};
 use volvox_mesh::member::MemberEvent;
-use volvox_mesh::record::Content;
 use volvox_mesh::request::{AskError, Refusal};
 use volvox_protocol::actual_lrp::ActualLrp;
 use volvox_protocol::event::Event as BoardEvent;
-use volvox_protocol::exchange::{CellOrdersReply, size};
+use volvox_protocol::exchange::{CellOrdersReply, OrderAnswer, size};
 use volvox_protocol::id::CellId;
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::request::{CellOrder, CellRequest};
@@ -41,19 +36,18 @@ use super::disk::{Died, Disk, End, Store};
 use super::plan::{Kind, Plan};
 use super::world::{CENTER, Event, For, LetterId, Question, World};
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// What a callback hears of a board that has no time.
-const BUSY: &str = "the board is busy";
+/// Commands and reports in one turn.
+const BATCH: usize = 1_024;
+/// Once in so many times a commit that takes long is there at its beginning, and not at its end.
+const EARLY: usize = 4;
 
-/// Who asked for a command.
+/// Who waits for the answer to a command.
 #[derive(Debug, Clone)]
 pub(super) enum Ticket {
-    /// A report, and the place in it.
-    Report(Visit, usize),
+    /// A cell that reports.
+    Report(Box<Serving>),
     /// The consumer: the number of its wish.
     Wish(u64),
-    /// A callback that is about to be made, or was made.
-    Callback(Key),
     /// Nobody waits.
     Nobody,
 }
@@ -70,71 +64,62 @@ pub(super) struct Center {
     pub(super) behind: Duration,
     /// How long a commit takes at most.
     pub(super) commit: Duration,
+    /// How long the next commit takes, if somebody has decided that.
+    pub(super) stuck: Option<Duration>,
     pub(super) random: SplitMix,
 }
 
 /// A coordinator at work.
 pub(super) struct Alive {
-    pub(super) writer: Writer<Store>,
+    pub(super) core: Core,
+    store: Store,
     pub(super) view: View,
-    pub(super) floor: Floor,
-    pub(super) addresses: Addresses,
-    pub(super) rounds: Rounds,
-    pub(super) queue: VecDeque<Job<Ticket>>,
-    pub(super) letters: BTreeMap<u64, Letter>,
-    pub(super) reports: BTreeMap<Visit, Serving>,
-    pub(super) callbacks: Callbacks,
+    pub(super) desk: Desk,
+    /// What waits for the core.
+    signals: VecDeque<Signal>,
+    pub(super) commands: VecDeque<Input>,
+    pub(super) reports: VecDeque<Input>,
+    /// Who waits for which answer.
+    pub(super) waiting: BTreeMap<ReplyId, Ticket>,
+    replies: u64,
+    commit: Option<Outstanding>,
+    /// Messages to cells that are under way.
+    letters: BTreeSet<DispatchId>,
     /// Consumers that are being called, and where.
     pub(super) calls: BTreeMap<Key, String>,
-    pub(super) calls_at: Timestamp,
     /// The most of them.
     pub(super) at_once: usize,
-    pub(super) desk: Desk,
-    pub(super) next: u64,
-    writes_at: Timestamp,
-    auctions_at: Timestamp,
+    turn_at: Timestamp,
     synced: bool,
-    /// Times that the board was read again, and effects may have been lost.
-    losses: u64,
-    clock: Steady,
+    /// Nobody knows what became of the last commit.
+    is_lost: bool,
+    /// Which cells the mesh has said to be there, and when it last spoke of each.
+    pub(super) told: BTreeMap<CellId, (bool, Timestamp)>,
 }
 
-/// What a commit brought.
-struct Collected {
-    view: View,
-    events: Vec<BoardEvent>,
-    effects: Vec<Effect>,
-    /// What the board was when it was read again: events before that are of no interest.
-    anew: Option<Arc<Records>>,
-}
-
-impl Outlet for Collected {
-    fn tell(&mut self, _: u64, events: Vec<BoardEvent>) {
-        self.events.extend(events);
-    }
-
-    fn ask(&mut self, effects: Vec<Effect>) {
-        self.effects.extend(effects);
-    }
-
-    fn resync(&mut self, _: u64) {
-        self.anew = Some(self.view.snapshot());
-        self.events.clear();
-    }
+/// A commit that is under way.
+struct Outstanding {
+    transaction: Transaction,
+    asked: Asked,
+    /// What came of it, if it is there already.
+    saved: Option<Result<(), StoreError>>,
+    /// Nobody waits for so long.
+    is_late: bool,
 }
 
 impl Alive {
-    pub(super) fn clock_at(&self, now: Timestamp, machine_clock: Timestamp) -> Timestamp {
-        self.clock.peek(now, machine_clock)
+    /// Whether something waits to be taken, and for a commit.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.signals.is_empty() || !self.reports.is_empty() || self.core.has_pending()
+    }
+
+    /// Since when a commit is outstanding and may not follow the cells, if there is one.
+    pub(super) fn is_committing(&self) -> bool {
+        self.commit.is_some()
     }
 }
 
 impl Center {
-    /// What its machine's clock says.
-    pub(super) fn machine_clock(&self, now: Timestamp) -> Timestamp {
-        now + self.ahead - self.behind
-    }
-
     pub(super) fn new(plan: &Plan) -> Center {
         Center {
             disk: Rc::new(RefCell::new(Disk::new(plan))),
@@ -144,8 +129,14 @@ impl Center {
             ahead: Duration::ZERO,
             behind: Duration::ZERO,
             commit: Duration::from_millis(2),
+            stuck: None,
             random: SplitMix(plan.seed ^ 0x6365_6e74),
         }
+    }
+
+    /// What its clocks say.
+    pub(super) fn clocks(&self, now: Timestamp) -> Now {
+        Now { ran: now, machine: now + self.ahead - self.behind }
     }
 }
 
@@ -155,11 +146,11 @@ impl World {
             return;
         }
         let now = self.now();
-        let clock = self.center.machine_clock(now);
+        let clocks = self.center.clocks(now);
         let failed = self.center.disk.borrow().failed();
         let opened = Store::open(&self.center.disk);
         let loaded = opened.and_then(|mut store| {
-            let (board, _) = store.load(BoardSettings::default(), clock)?;
+            let (board, _) = store.load(BoardSettings::default(), clocks.machine)?;
             Ok((board, store))
         });
         self.look_at_disk();
@@ -178,31 +169,30 @@ impl World {
             }
         };
         self.checks.board_came_back(board.records());
-        let view = View::new(board.records().clone());
-        let writer = Writer::new(board, store, view.clone(), Converge::default());
-        let settings = CellsSettings::default();
         let callbacks = callbacks::settings(&mut self.center.random);
+        let at_once = callbacks.at_once;
+        let core = Core::new(clocks, Settings { callbacks, ..Settings::default() }, board);
         self.center.life += 1;
+        self.checks.list_anew(&core.view().snapshot());
         self.center.alive = Some(Alive {
-            writer,
-            view,
-            floor: Floor::new(now, &settings),
-            addresses: Addresses::default(),
-            rounds: Rounds::new(AuctionSettings::default()).counting_from(clock.as_nanos() / 1_000),
-            queue: VecDeque::new(),
-            letters: BTreeMap::new(),
-            reports: BTreeMap::new(),
-            at_once: callbacks.at_once,
-            callbacks: Callbacks::new(callbacks),
+            store,
+            view: core.view().clone(),
+            core,
+            desk: desk::new(),
+            // As the program does when it has joined the mesh.
+            signals: VecDeque::from([Signal::Members(Vec::new())]),
+            commands: VecDeque::new(),
+            reports: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            replies: 0,
+            commit: None,
+            letters: BTreeSet::new(),
             calls: BTreeMap::new(),
-            calls_at: Timestamp::NEVER,
-            desk: desk::new(&self.plan),
-            next: 0,
-            writes_at: Timestamp::NEVER,
-            auctions_at: Timestamp::NEVER,
+            at_once,
+            turn_at: Timestamp::NEVER,
             synced: false,
-            losses: 0,
-            clock: Steady::new(now, clock),
+            is_lost: false,
+            told: BTreeMap::new(),
         });
         let known = self.mesh.places();
         let seeds: Vec<usize> = if known <= 1 {
@@ -211,12 +201,7 @@ impl World {
             (0..3).map(|_| 1 + self.random.below(known - 1)).collect()
         };
         self.mesh.start(CENTER, World::profile(), &seeds);
-        if let Some(alive) = &self.center.alive {
-            self.checks.list_anew(&alive.view.snapshot());
-        }
-        let to = For::Center(self.center.life);
-        self.plan(now + LOOK_EVERY / 4, to, Event::FloorLooks);
-        self.plan_write(Duration::ZERO);
+        self.plan_turn(now);
     }
 
     pub(super) fn kill_center(&mut self, end: End) {
@@ -225,7 +210,8 @@ impl World {
             let mut disk = self.center.disk.borrow_mut();
             // Before what it had open is closed: it closes nothing any more.
             disk.orphan(end);
-            if disk.is_in_doubt() {
+            let is_untold = alive.commit.as_ref().is_some_and(|it| it.saved.is_some());
+            if disk.is_in_doubt() || is_untold || alive.is_lost {
                 self.checks.commit_in_doubt();
             }
             drop(disk);
@@ -238,209 +224,313 @@ impl World {
     pub(super) fn happens_to_center(&mut self, event: Event) {
         match event {
             Event::CenterStarts => self.start_center(),
-            Event::Writes => self.write(),
-            Event::Auctions => self.auction(),
-            Event::FloorLooks => self.floor_looks(),
+            Event::Turn => self.turn(),
+            Event::CommitEnds => self.commit_ends(),
             Event::Asked(nth, life, ask, question) if self.center.is_old && is_new(&question) => {
                 self.count("report not understood");
                 let refusal = Refusal::Malformed("a request that is not known".to_owned());
                 self.refuse((nth, life, ask), AskError::Refused(refusal));
             }
             Event::Asked(nth, life, ask, question) => self.serve((nth, life, ask), question),
-            Event::TurnOver(visit) => self.turn_over(visit),
-            Event::OrdersAnswered(letter, reply) => self.letter_answered(letter, &reply),
-            Event::LetterRefused(letter) => self.letter_refused(letter),
-            Event::LetterOver(letter) => self.letter_failed(letter, &AskError::Deadline),
-            Event::CalledBack(task, told) => self.called_back(&task, told),
-            Event::CallbackNotAsked(task) => self.callback_answered(&task, Err(BUSY.to_owned())),
-            Event::CallbacksWake => self.callbacks_wake(),
+            Event::OrdersAnswered(letter, CellOrdersReply { answers }) => {
+                self.delivered(letter, Ok(answers));
+            }
+            Event::LetterRefused(letter) => {
+                let refusal = Refusal::Malformed("an order of a kind that is not known".to_owned());
+                self.delivered(letter, Err(AskError::Refused(refusal)));
+            }
+            Event::LetterOver(letter) => self.delivered(letter, Err(AskError::Deadline)),
+            Event::CalledBack(task, told) => {
+                if let Some(alive) = &mut self.center.alive {
+                    alive.calls.remove(&task);
+                }
+                self.signal(Signal::Called(task, told));
+            }
             _ => {}
         }
     }
 
-    pub(super) fn center_hears(&mut self, effect: MemberEvent) {
+    pub(super) fn center_hears(&mut self, event: MemberEvent) {
         let now = self.now();
         let Some(alive) = &mut self.center.alive else { return };
-        match effect {
-            MemberEvent::Present { identity, generation, address } => {
-                alive.floor.came(now, &identity, Some(generation), address);
-            }
-            MemberEvent::Missing { identity, left } => alive.floor.went(now, &identity, left),
-            MemberEvent::Published(record) => match &record.content {
-                Content::Info(info) => alive.floor.heard_info(Arc::new(info.clone())),
-                Content::Load(load) => alive.floor.heard_load(load.clone()),
-                Content::Certificate | Content::Alive(_) | Content::Revocations(_) => {}
-            },
-            _ => {}
-        }
-        self.follow_floor();
-    }
-
-    fn floor_looks(&mut self) {
-        let (now, to) = (self.now(), For::Center(self.center.life));
-        let is_synced = self.mesh.member(CENTER).is_synced();
-        let Some(alive) = &mut self.center.alive else { return };
-        if is_synced && !alive.synced {
-            alive.synced = true;
-            alive.floor.synced(now);
-        }
-        let records = alive.view.snapshot();
-        let Alive { floor, addresses, desk, losses, .. } = alive;
-        let is_idle = |cell: &CellId| addresses.is_idle(cell) && !desk.is_serving(cell);
-        floor.look(now, &records, *losses, is_idle);
-        let letters = alive.addresses.pass(now);
-        self.follow_floor();
-        for letter in letters {
-            self.send(letter);
-        }
-        let at = now + LOOK_EVERY / 2;
-        self.plan(at, to, Event::FloorLooks);
-    }
-
-    fn follow_floor(&mut self) {
-        let now = self.now();
-        let Some(alive) = &mut self.center.alive else { return };
-        for told in alive.floor.told() {
-            match told {
-                Told::Auction(input) => self.auction_hears(input),
-                Told::Board(cell, presence) => {
-                    self.tell(|| format!("board hears: {cell} is {presence:?}"));
-                    self.submit(Command::CellPresence(cell, presence), Ticket::Nobody);
-                }
-                Told::Settled(cells) => {
-                    self.tell(|| format!("board hears: that were all cells, {cells}"));
-                    self.submit(Command::CellsSettled, Ticket::Nobody);
-                }
-                Told::Open(cell, member) => {
-                    let Some(alive) = &mut self.center.alive else { return };
-                    let lost = alive.addresses.open(&cell, member);
-                    lost.heard.into_iter().for_each(|input| self.auction_hears(input));
-                }
-                Told::Close(cell) => {
-                    let Some(alive) = &mut self.center.alive else { return };
-                    let lost = alive.addresses.close(&cell);
-                    lost.heard.into_iter().for_each(|input| self.auction_hears(input));
-                }
-                Told::Order(cell, order) => self.order(&cell, order),
-                Told::SyncAll => {
-                    let Some(alive) = &mut self.center.alive else { return };
-                    for letter in alive.addresses.sync_all(now) {
-                        self.send(letter);
-                    }
-                }
-                Told::Show(_) => {}
-                Told::Note(note) => {
-                    match &note {
-                        Note::Held(..) => self.count("loss held"),
-                        Note::Differs(_) => self.count("cell and board differ"),
-                        _ => {}
-                    }
-                    self.tell(|| format!("coordinator: {note:?}"));
-                }
+        let said = match &event {
+            MemberEvent::Present { identity, .. } => Some((identity, true)),
+            MemberEvent::Missing { identity, .. } => Some((identity, false)),
+            _ => None,
+        };
+        if let Some((identity, is_there)) = said {
+            let is_followed = alive.commit.is_some();
+            alive.told.insert(identity.name.clone(), (is_there, now));
+            if is_followed {
+                self.count("cell came or went during a commit");
             }
         }
+        self.signal(Signal::Member(event));
     }
 
-    // The writer.
+    /// Something for the core to take as soon as it can.
+    fn signal(&mut self, signal: Signal) {
+        let soon = self.now() + self.moment();
+        let Some(alive) = &mut self.center.alive else { return };
+        alive.signals.push_back(signal);
+        self.plan_turn(soon);
+    }
 
+    /// A command that is to be decided; false: too many wait.
     pub(super) fn submit(&mut self, command: Command, ticket: Ticket) -> bool {
+        let soon = self.now() + self.moment();
         let Some(alive) = &mut self.center.alive else { return false };
-        let may_be_refused = matches!(ticket, Ticket::Report(..) | Ticket::Callback(_));
-        let no_time = self.trouble.crowded && may_be_refused && self.center.random.once_in(3);
-        if alive.queue.len() >= QUEUE || no_time {
+        if alive.commands.len() >= QUEUE {
             return false;
         }
-        alive.queue.push_back(Job { command, trace: None, who: ticket });
-        let most = u64::try_from(self.center.commit.as_micros()).unwrap_or(1).max(1);
-        let within = Duration::from_micros(100 + self.center.random.next() % most);
-        self.plan_write(within);
+        let reply = alive.new_reply(ticket);
+        alive.commands.push_back(Input::Command { reply, command, trace: None });
+        self.plan_turn(soon);
         true
     }
 
-    fn plan_write(&mut self, within: Duration) {
-        let at = self.now() + within;
+    /// The core takes what waits, at this time at the latest.
+    pub(super) fn plan_turn(&mut self, at: Timestamp) {
         let to = For::Center(self.center.life);
         let Some(alive) = &mut self.center.alive else { return };
-        if at < alive.writes_at {
-            alive.writes_at = at;
-            self.plan(at, to, Event::Writes);
+        if at < alive.turn_at {
+            alive.turn_at = at;
+            self.plan(at, to, Event::Turn);
         }
     }
 
-    fn write(&mut self) {
-        let now = self.now();
-        let machine_clock = self.center.machine_clock(now);
-        let Center { alive: Some(alive), random, .. } = &mut self.center else { return };
-        if alive.writes_at > now {
+    fn plan_next_turn(&mut self) {
+        let clocks = self.center.clocks(self.now());
+        let Some(alive) = &mut self.center.alive else { return };
+        let waits = alive.commit.is_none()
+            && !(alive.commands.is_empty() && alive.reports.is_empty())
+            || !alive.signals.is_empty();
+        let next = if waits { clocks.ran } else { alive.core.next_wake(clocks) };
+        self.plan_turn(next.max(clocks.ran + Duration::from_micros(50)));
+    }
+
+    /// As the program's driver: what was heard, then one transaction.
+    fn turn(&mut self) {
+        let clocks = self.center.clocks(self.now());
+        let Some(alive) = &mut self.center.alive else { return };
+        if alive.turn_at > clocks.ran {
             return;
         }
-        alive.writes_at = Timestamp::NEVER;
-        let clock = alive.clock.now(now, machine_clock);
-        let (view, events, effects) = (alive.view.clone(), Vec::new(), Vec::new());
-        let mut collected = Collected { view, events, effects, anew: None };
-        let count = alive.queue.len().min(BATCH);
-        let mut batch: VecDeque<Job<Ticket>> = alive.queue.drain(..count).collect();
-        let mut asked = Asked::default();
-        for job in &batch {
-            asked.note(&job.command, matches!(job.who, Ticket::Nobody | Ticket::Wish(_)));
+        alive.turn_at = Timestamp::NEVER;
+        if !alive.synced && self.mesh.member(CENTER).is_synced() {
+            alive.synced = true;
+            alive.signals.push_back(Signal::MeshSynced);
         }
-        self.checks.writes(clock, &asked);
-        let mut answers = Vec::new();
-        loop {
-            let mut draw = || random.next();
-            answers.extend(alive.writer.step(clock, &mut draw, &mut batch, &mut collected));
-            if batch.is_empty() {
-                break;
+        let signals = std::mem::take(&mut alive.signals);
+        let outputs = alive.core.hear(clocks, signals);
+        self.follow_all(outputs);
+        if self.center.alive.as_ref().is_some_and(|alive| alive.commit.is_none()) {
+            self.reload();
+            self.step();
+        }
+        self.plan_next_turn();
+    }
+
+    /// Opens the database again, if it has to be.
+    fn reload(&mut self) {
+        let clocks = self.center.clocks(self.now());
+        let Some(alive) = &mut self.center.alive else { return };
+        let is_usable = alive.store.is_usable() && !alive.is_lost;
+        if is_usable || !alive.core.is_reload_due(clocks) {
+            return;
+        }
+        let (settings, at) = (alive.core.board().settings().clone(), alive.core.board_time(clocks));
+        let loaded = alive.store.reopen().and_then(|()| alive.store.load(settings, at));
+        let outputs = match loaded {
+            Ok((board, _)) => {
+                alive.is_lost = false;
+                alive.core.reloaded(clocks, board)
             }
-        }
+            Err(error) => {
+                alive.core.reload_failed(clocks, &error);
+                Vec::new()
+            }
+        };
         self.look_at_disk();
         let died = self.center.disk.borrow().died();
         if let Some(died) = died {
-            return self.dies_in_commit(died, collected, answers);
+            return self.dies_in_commit(died, Vec::new());
         }
-        if let Some(records) = &collected.anew {
-            self.checks.list_anew(records);
-            if let Some(alive) = &mut self.center.alive {
-                alive.losses += 1;
+        self.follow_all(outputs);
+    }
+
+    fn step(&mut self) {
+        let clocks = self.center.clocks(self.now());
+        let Center { alive: Some(alive), random, stuck, commit, .. } = &mut self.center else {
+            return;
+        };
+        let take = |queue: &mut VecDeque<Input>| -> Vec<Input> {
+            let count = queue.len().min(BATCH / 2);
+            queue.drain(..count).collect()
+        };
+        let (commands, reports) = (take(&mut alive.commands), take(&mut alive.reports));
+        let mut inputs: VecDeque<Input> = commands.into_iter().chain(reports).collect();
+        let mut asked = Asked::default();
+        for input in &inputs {
+            match input {
+                Input::Command { command, .. } => asked.note(command),
+                Input::Report { requests, .. } => {
+                    requests.iter().for_each(|request| asked.note_request(request));
+                }
             }
         }
-        self.tell_events(&collected.events);
-        if self.plan.checks {
-            self.checks.commit(clock, &asked, &collected.events);
+        let transaction = alive.core.step(clocks, random, &mut inputs);
+        // What was too much for one transaction is first in the next.
+        for input in inputs.into_iter().rev() {
+            match input {
+                Input::Command { .. } => alive.commands.push_front(input),
+                Input::Report { .. } => alive.reports.push_front(input),
+            }
         }
-        self.carry_out(collected.effects);
-        for (ticket, result) in answers {
-            self.board_answers(ticket, result);
-        }
-        let Some(alive) = &mut self.center.alive else { return };
-        let again = if alive.queue.is_empty() {
-            alive.writer.patience(clock)
-        } else {
-            Duration::from_micros(200)
+        self.checks.writes(transaction.at(), &asked);
+        let writes = transaction.changes().iter().any(|change| change.is_kept());
+        let stuck = if writes { stuck.take() } else { None };
+        let most = u64::try_from(commit.as_micros()).unwrap_or(1).max(1);
+        let takes = match (writes, stuck) {
+            (_, Some(takes)) => takes,
+            (true, None) => Duration::from_micros(100 + random.next() % most),
+            (false, None) => Duration::ZERO,
         };
-        self.plan_write(again.max(Duration::from_micros(100)));
+        let ends = (clocks.ran + takes).min(transaction.deadline());
+        let is_late = clocks.ran + takes > transaction.deadline();
+        let is_early = stuck.is_some() && random.once_in(EARLY);
+        let saved = is_early.then(|| alive.store.commit(transaction.changes()));
+        alive.commit = Some(Outstanding { transaction, asked, saved, is_late });
+        if stuck.is_some() {
+            self.count(Kind::StuckCommit.name());
+            self.tell(|| format!("a commit takes {} s", takes.as_secs()));
+        }
+        if is_early {
+            self.look_at_disk();
+            let died = self.center.disk.borrow().died();
+            if let Some(died) = died {
+                return self.dies_in_commit(died, Vec::new());
+            }
+        }
+        if takes.is_zero() {
+            return self.commit_ends();
+        }
+        self.plan(ends, For::Center(self.center.life), Event::CommitEnds);
+    }
+
+    fn commit_ends(&mut self) {
+        let clocks = self.center.clocks(self.now());
+        let Center { alive: Some(alive), random, .. } = &mut self.center else { return };
+        let Some(Outstanding { transaction, asked, saved, is_late }) = alive.commit.take() else {
+            return;
+        };
+        // Of one for which nobody waits any longer, nobody knows whether it is there.
+        let save = || match saved.is_some() || !is_late || random.once_in(2) {
+            true => saved.unwrap_or_else(|| alive.store.commit(transaction.changes())),
+            false => Ok(()),
+        };
+        let saved = match (save(), is_late) {
+            (saved, false) => saved,
+            (_, true) => {
+                alive.is_lost = true;
+                Err(StoreError::Doubtful { reason: "no answer in time".to_owned() })
+            }
+        };
+        if saved.is_ok() {
+            for effect in transaction.effects() {
+                if let Effect::StopInstance(_, instance) = effect {
+                    self.checks.is_to_stop(instance);
+                }
+            }
+        }
+        let at = transaction.at();
+        let outputs = alive.core.committed(clocks, transaction, saved);
+        if is_late {
+            self.count("commit without an answer");
+        }
+        self.look_at_disk();
+        let died = self.center.disk.borrow().died();
+        let mut told = outputs.iter().filter_map(|output| match output {
+            Output::Events { events, .. } => Some(&events[..]),
+            _ => None,
+        });
+        if let Some(events) = told.next().filter(|_| self.plan.checks) {
+            self.checks.commit(at, &asked, events);
+        }
+        if let Some(died) = died {
+            return self.dies_in_commit(died, outputs);
+        }
+        self.follow_all(outputs);
+        self.plan_next_turn();
     }
 
     /// What was committed is there, and some were told.
-    fn dies_in_commit(
-        &mut self,
-        died: Died,
-        mut collected: Collected,
-        mut answers: Vec<(Ticket, Result<BoardReply, CallError>)>,
-    ) {
+    fn dies_in_commit(&mut self, died: Died, mut outputs: Vec<Output>) {
         self.count("coordinator died in a commit");
         self.tell(|| format!("the coordinator dies: {died:?}"));
         if died == Died::After && !self.center.random.once_in(3) {
-            let some = |random: &mut SplitMix, all: usize| random.below(all + 1);
-            collected.effects.truncate(some(&mut self.center.random, collected.effects.len()));
-            answers.truncate(some(&mut self.center.random, answers.len()));
-            self.carry_out(collected.effects);
-            for (ticket, result) in answers {
-                self.board_answers(ticket, result);
-            }
+            outputs.truncate(self.center.random.below(outputs.len() + 1));
+            self.follow_all(outputs);
         }
         self.kill_center(End::Killed);
         self.restart_center_later();
+    }
+
+    fn follow_all(&mut self, outputs: Vec<Output>) {
+        outputs.into_iter().for_each(|output| self.follow(output));
+    }
+
+    fn follow(&mut self, output: Output) {
+        match output {
+            Output::Reply(reply, result) => {
+                if let Some(ticket) =
+                    self.center.alive.as_mut().and_then(|it| it.waiting.remove(&reply))
+                {
+                    self.board_answers(ticket, result);
+                }
+            }
+            Output::Answers(reply, answers) => {
+                if let Some(Ticket::Report(serving)) =
+                    self.center.alive.as_mut().and_then(|it| it.waiting.remove(&reply))
+                {
+                    self.report_answered(*serving, answers);
+                }
+            }
+            Output::Send(dispatch) => self.send(dispatch),
+            Output::Events { events, .. } => self.tell_events(&events),
+            Output::Resync { .. } => {
+                if let Some(alive) = &self.center.alive {
+                    self.checks.list_anew(&alive.view.snapshot());
+                }
+            }
+            Output::Call(task) => self.call(&task),
+            Output::Notice(notice) => self.notice(notice),
+            Output::Explained(..) | Output::PublishCell(..) => {}
+        }
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        match &notice {
+            Notice::Cell(Note::Held(..)) => self.count("loss held"),
+            Notice::Cell(Note::Differs(_)) => self.count("cell and board differ"),
+            Notice::Unplaced(_) => self.count("not placed"),
+            Notice::CallbackFailed(failure) => {
+                self.count("callback failed");
+                if failure.given_up {
+                    self.count("callback given up");
+                }
+            }
+            Notice::CallbackNotOurs(..) => self.count("callback not ours"),
+            Notice::CallbackNotDeleted(..) => self.count("told and not deleted"),
+            _ => {}
+        }
+        self.tell(|| format!("coordinator: {notice:?}"));
+    }
+
+    fn board_answers(&mut self, ticket: Ticket, result: Result<BoardReply, CallError>) {
+        if let Ticket::Wish(wish) = ticket {
+            self.wish_answered(wish, result);
+        }
     }
 
     /// What the store read back must be what it was given.
@@ -484,129 +574,23 @@ impl World {
         self.plan(at, to, Event::CenterStarts);
     }
 
-    fn carry_out(&mut self, effects: Vec<Effect>) {
-        for effect in &effects {
-            if let Effect::StopInstance(_, instance) = effect {
-                self.checks.is_to_stop(instance);
-            }
-            if let Effect::CallBack(task) = effect {
-                self.call_back(Arc::clone(task));
-            }
-        }
-        if let Some(alive) = &mut self.center.alive {
-            alive.floor.asked(effects);
-        }
-        self.follow_floor();
-    }
-
-    fn board_answers(&mut self, ticket: Ticket, result: Result<BoardReply, CallError>) {
-        match ticket {
-            Ticket::Report(report, place) => self.request_answered(report, place, result),
-            Ticket::Wish(wish) => self.wish_answered(wish, result),
-            Ticket::Callback(task) => {
-                let answer = result.map(drop).map_err(|error| error.to_string());
-                self.callback_answered(&task, answer);
-            }
-            Ticket::Nobody => {}
-        }
-    }
-
-    // The auction.
-
-    fn auction_hears(&mut self, input: AuctionInput) {
-        let now = self.now();
-        let Some(alive) = &mut self.center.alive else { return };
-        let rounds = &mut alive.rounds;
-        match input {
-            AuctionInput::Request(lrps, tasks) => {
-                let _lost = rounds.request(lrps, tasks);
-            }
-            AuctionInput::Info(info) => rounds.cell_info(info),
-            AuctionInput::Load(load) => rounds.cell_load(load),
-            AuctionInput::Gone(cell) => {
-                let _lost = rounds.cell_gone(&cell);
-            }
-            AuctionInput::Reborn(cell) => rounds.cell_reborn(&cell),
-            AuctionInput::Answered(cell, number, refused) => {
-                let _lost = rounds.answered(now, &cell, number, &refused);
-            }
-            AuctionInput::Unanswered(cell, number) => rounds.unanswered(now, &cell, number),
-            AuctionInput::Explain(..) | AuctionInput::Simulate(..) => {}
-        }
-        let soon = now + self.moment();
-        self.plan_auction(soon);
-    }
-
-    fn plan_auction(&mut self, at: Timestamp) {
-        let to = For::Center(self.center.life);
-        let Some(alive) = &mut self.center.alive else { return };
-        if at < alive.auctions_at {
-            alive.auctions_at = at;
-            self.plan(at, to, Event::Auctions);
-        }
-    }
-
-    fn auction(&mut self) {
-        let now = self.now();
-        let Some(alive) = &mut self.center.alive else { return };
-        if alive.auctions_at > now {
-            return;
-        }
-        alive.auctions_at = Timestamp::NEVER;
-        alive.rounds.pass(now);
-        if alive.rounds.is_due(now) {
-            let orders = alive.rounds.think(now, &*alive.view.snapshot());
-            for (cell, batch) in orders.sends {
-                self.count("batch sent");
-                self.order(&cell, CellOrder::Work(batch));
-            }
-            for unplaced in orders.unplaced {
-                self.count("not placed");
-                let command = match unplaced {
-                    Unplaced::Lrp(key, why) => Command::FailLrp(key, (&*why).into()),
-                    Unplaced::Task(task, why) => Command::RejectTask(task, (&*why).into()),
-                };
-                self.submit(command, Ticket::Nobody);
-            }
-        }
-        let Some(alive) = &self.center.alive else { return };
-        if let Some(at) = alive.rounds.wake_at() {
-            self.plan_auction(at.max(now + Duration::from_micros(50)));
-        }
-    }
-
-    // The post.
-
-    fn order(&mut self, cell: &CellId, order: CellOrder) {
-        let now = self.now();
-        let Some(alive) = &mut self.center.alive else { return };
-        let (letter, lost) = alive.addresses.push(now, cell, order);
-        lost.heard.into_iter().for_each(|input| self.auction_hears(input));
-        if let Some(letter) = letter {
-            self.send(letter);
-        }
-    }
-
-    fn send(&mut self, letter: Letter) {
+    fn send(&mut self, Dispatch { id, cell, to, orders }: Dispatch) {
         if self.plan.tells {
-            let what: Vec<String> = letter.message.orders.iter().map(order_name).collect();
-            let cell = letter.cell.clone();
+            let what: Vec<String> = orders.orders.iter().map(order_name).collect();
             self.tell(|| format!("order to {cell}: {}", what.join(", ")));
         }
         let now = self.now();
-        let Some(place) = self.mesh.place_of(letter.member) else { return };
-        let (nth, message) = (place - 1, letter.message.clone());
+        let Some(place) = self.mesh.place_of(to) else { return };
+        let nth = place - 1;
         let Some(alive) = &mut self.center.alive else { return };
-        alive.next += 1;
-        let id = alive.next;
-        alive.letters.insert(id, letter);
+        alive.letters.insert(id);
         if !self.mesh.is_linked(CENTER, place) {
-            return self.letter_failed(id, &AskError::NoLink);
+            return self.delivered(id, Err(AskError::NoLink));
         }
         let (cell, life) = (self.cells[nth].life, self.center.life);
-        if let Some(delay) = self.mesh.carry(CENTER, place, size(&message)) {
-            let message = self.by_wire(message);
-            self.plan(now + delay, For::Cell(nth, cell), Event::Ordered((life, id), message));
+        if let Some(delay) = self.mesh.carry(CENTER, place, size(&orders)) {
+            let orders = self.by_wire(orders);
+            self.plan(now + delay, For::Cell(nth, cell), Event::Ordered((life, id), orders));
         }
         let over = now + CellsSettings::default().answer_within;
         self.plan(over, For::Center(life), Event::LetterOver(id));
@@ -620,36 +604,28 @@ impl World {
         }
     }
 
-    fn letter_refused(&mut self, id: u64) {
-        let refusal = Refusal::Malformed("an order of a kind that is not known".to_owned());
-        self.letter_failed(id, &AskError::Refused(refusal));
-    }
-
-    fn letter_answered(&mut self, id: u64, reply: &CellOrdersReply) {
-        let now = self.now();
+    /// What became of a message, the first time that something is heard of it.
+    fn delivered(&mut self, id: DispatchId, answers: Result<Vec<OrderAnswer>, AskError>) {
         let Some(alive) = &mut self.center.alive else { return };
-        let Some(letter) = alive.letters.remove(&id) else { return };
-        let (heard, next) = alive.addresses.answered(now, letter, &reply.answers);
-        self.after_letter(heard, next);
-    }
-
-    fn letter_failed(&mut self, id: u64, error: &AskError) {
-        let now = self.now();
-        let Some(alive) = &mut self.center.alive else { return };
-        let Some(letter) = alive.letters.remove(&id) else { return };
-        self.count("order lost");
-        let Some(alive) = &mut self.center.alive else { return };
-        let (heard, next) = alive.addresses.failed(now, letter, error);
-        self.after_letter(heard, next);
-    }
-
-    fn after_letter(&mut self, heard: Vec<AuctionInput>, next: Option<Letter>) {
-        for input in heard {
-            self.auction_hears(input);
+        if !alive.letters.remove(&id) {
+            return;
         }
-        if let Some(letter) = next {
-            self.send(letter);
+        if answers.is_err() {
+            self.count("order lost");
         }
+        self.signal(Signal::Delivered(id, answers));
+    }
+}
+
+impl Alive {
+    /// A number for somebody who waits.
+    pub(super) fn new_reply(&mut self, ticket: Ticket) -> ReplyId {
+        self.replies += 1;
+        let reply = ReplyId(self.replies);
+        if !matches!(ticket, Ticket::Nobody) {
+            self.waiting.insert(reply, ticket);
+        }
+        reply
     }
 }
 

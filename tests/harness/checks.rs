@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use volvox_agent::container::guid::ContainerGuid;
 use volvox_agent::executor::work::Owner;
@@ -10,6 +11,7 @@ use volvox_coordinator::bbs::command::{Change, Command};
 use volvox_coordinator::bbs::logic::{Board, check};
 use volvox_coordinator::bbs::settings::Settings;
 use volvox_coordinator::bbs::state::Records;
+use volvox_coordinator::core::Input;
 use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpState, Presence};
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::definition::MetricTagValue;
@@ -23,7 +25,10 @@ use volvox_protocol::time::Timestamp;
 
 use super::consumer::{FRESH, Known};
 use super::plan::Kind;
-use super::world::World;
+use super::world::{CENTER, World};
+
+/// What the mesh says of a cell is taken within this time, however long a commit takes.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What did not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,35 +92,37 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Takes note of one command, and whether the consumer itself sent it.
-    pub(super) fn note(&mut self, command: &Command, by_consumer: bool) {
+    /// Takes note of one command that the consumer sent.
+    pub(super) fn note(&mut self, command: &Command) {
         match command {
             Command::UpsertDomain(domain, _) => drop(self.vouched.insert(domain.clone())),
             Command::UpdateDesiredLrp(process, _)
             | Command::RemoveDesiredLrp(process)
             | Command::UpdateDeployment(process, _)
             | Command::DeleteDeployment(process) => drop(self.touched.insert(process.clone())),
-            Command::Cell(request) => {
-                let instance = match &**request {
-                    CellRequest::ClaimLrp(_, it)
-                    | CellRequest::StartLrp(_, it, _)
-                    | CellRequest::CrashLrp(_, it, _)
-                    | CellRequest::RemoveLrp(_, it)
-                    | CellRequest::EvacuateClaimed(_, it)
-                    | CellRequest::EvacuateRunning(_, it, _)
-                    | CellRequest::EvacuateCrashed(_, it, _)
-                    | CellRequest::EvacuateStopped(_, it)
-                    | CellRequest::RemoveEvacuating(_, it) => Some(it),
-                    CellRequest::StartTask(..)
-                    | CellRequest::CompleteTask(..)
-                    | CellRequest::RejectTask(..) => None,
-                };
-                self.reported.extend(instance.map(|it| it.instance_guid.clone()));
-            }
             Command::RetireLrp(key) => drop(self.touched.insert(key.process_guid.clone())),
-            Command::DeleteTask(task, _) if by_consumer => drop(self.deleted.insert(task.clone())),
+            Command::DeleteTask(task, _) => drop(self.deleted.insert(task.clone())),
             _ => {}
         }
+    }
+
+    /// Takes note of what a cell reports.
+    pub(super) fn note_request(&mut self, request: &CellRequest) {
+        let instance = match request {
+            CellRequest::ClaimLrp(_, it)
+            | CellRequest::StartLrp(_, it, _)
+            | CellRequest::CrashLrp(_, it, _)
+            | CellRequest::RemoveLrp(_, it)
+            | CellRequest::EvacuateClaimed(_, it)
+            | CellRequest::EvacuateRunning(_, it, _)
+            | CellRequest::EvacuateCrashed(_, it, _)
+            | CellRequest::EvacuateStopped(_, it)
+            | CellRequest::RemoveEvacuating(_, it) => Some(it),
+            CellRequest::StartTask(..)
+            | CellRequest::CompleteTask(..)
+            | CellRequest::RejectTask(..) => None,
+        };
+        self.reported.extend(instance.map(|it| it.instance_guid.clone()));
     }
 }
 
@@ -466,14 +473,27 @@ impl World {
 
     /// Looked at now and then.
     pub(super) fn check_always(&mut self) {
-        let machine_clock = self.center.machine_clock(self.now());
+        let clocks = self.center.clocks(self.now());
         let Some(alive) = &self.center.alive else { return };
-        let clock = alive.clock_at(self.now(), machine_clock);
-        if let Some(fault) = check::check(alive.writer.board(), clock).into_iter().next() {
+        let clock = alive.core.board_time(clocks);
+        if let Some(fault) = check::check(alive.core.board(), clock).into_iter().next() {
             return self.checks.fail(format!("the board: {fault}"));
         }
         if let Some(what) = self.checks.follower.differs(&alive.view.snapshot()) {
-            self.checks.fail(format!("snapshot and events are not the snapshot: {what}"));
+            return self.checks.fail(format!("snapshot and events are not the snapshot: {what}"));
+        }
+        let ago = |at: Timestamp| clocks.ran.since(at) >= FOLLOWED_WITHIN;
+        let unheard = alive
+            .told
+            .iter()
+            .find(|(cell, (is_there, at))| ago(*at) && alive.core.is_there(cell) != *is_there);
+        if let Some((cell, (is_there, _))) = unheard
+            && ago(self.mesh.paused_until(CENTER))
+        {
+            let commit = if alive.is_committing() { "during a commit" } else { "without a commit" };
+            let what =
+                format!("the mesh said {is_there} of {cell}, and it is not followed {commit}");
+            self.checks.fail(what);
         }
     }
 
@@ -537,16 +557,16 @@ impl World {
     /// Why the fleet is not as it is wanted, if it is not.
     pub(super) fn unsettled(&self) -> Option<String> {
         let Some(alive) = &self.center.alive else { return Some("no coordinator".to_owned()) };
-        if !alive.floor.is_settled() {
+        if !alive.core.is_settled() {
             return Some("the coordinator has not heard all cells".to_owned());
         }
         // Domains are vouched for all the time.
-        let command = alive.queue.iter().map(|job| &job.command);
-        let mut waits = command.filter(|it| !matches!(it, Command::UpsertDomain(..)));
-        if let Some(command) = waits.next() {
-            return Some(format!("a command waits: {command:?}"));
+        let vouches =
+            |it: &&Input| matches!(it, Input::Command { command: Command::UpsertDomain(..), .. });
+        if let Some(input) = alive.commands.iter().find(|it| !vouches(it)) {
+            return Some(format!("a command waits: {input:?}"));
         }
-        if !alive.desk.is_idle() || !alive.reports.is_empty() {
+        if !alive.desk.is_idle() || alive.is_busy() {
             return Some("a report waits".to_owned());
         }
         if let Some(place) =
@@ -554,17 +574,17 @@ impl World {
         {
             return Some(format!("member {place} stands still"));
         }
-        if !alive.addresses.is_all_idle() || !alive.letters.is_empty() {
-            return Some(format!("{} orders wait", alive.addresses.waiting()));
+        if !alive.core.orders_are_idle() {
+            return Some(format!("{} orders wait", alive.core.orders_waiting()));
         }
-        if alive.rounds.waiting() > 0 {
-            return Some(format!("{} pieces of work wait for a cell", alive.rounds.waiting()));
+        if alive.core.work_waiting() > 0 {
+            return Some(format!("{} pieces of work wait for a cell", alive.core.work_waiting()));
         }
         let records = alive.view.snapshot();
         if let Some(task) = records.tasks().next() {
             return Some(format!("task {} is {:?}", task.task_guid, task.state));
         }
-        if alive.callbacks.counts().pending > 0 {
+        if alive.core.callbacks().counts().pending > 0 {
             return Some("callbacks wait".to_owned());
         }
         self.not_as_desired(&records).or_else(|| self.cells_differ(&records))
@@ -634,7 +654,7 @@ impl World {
             if agent.rep.evacuation().is_some() {
                 return Some(format!("{id} is being evacuated"));
             }
-            if alive.floor.cell(id).is_none() {
+            if alive.core.cell(id).is_none() {
                 return Some(format!("{id} is not there"));
             }
             let mut containers = BTreeSet::new();
@@ -677,7 +697,7 @@ impl World {
                 return Some(format!("{id}: the digests differ"));
             }
             let free = agent.depot.resources().remaining();
-            let heard = alive.floor.cell(id).and_then(|it| it.load);
+            let heard = alive.core.cell(id).and_then(|it| it.load);
             if said.map(|it| it.free) != Some(free) || heard.map(|it| it.free) != Some(free) {
                 return Some(format!("{id}: the coordinator has not heard how much room is left"));
             }

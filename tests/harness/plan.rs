@@ -77,11 +77,13 @@ pub enum Kind {
     Crowd,
     /// What holds a container hangs, for a while or for ever.
     ShimHangs,
+    /// A commit takes ten seconds, or so long that nobody waits for it.
+    StuckCommit,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 32] = [
+    pub const ALL: [Kind; 33] = [
         Kind::Loss,
         Kind::Delay,
         Kind::Duplication,
@@ -114,6 +116,7 @@ impl Kind {
         Kind::Callback,
         Kind::Crowd,
         Kind::ShimHangs,
+        Kind::StuckCommit,
     ];
 }
 

@@ -114,7 +114,7 @@ impl Scale {
             world
                 .cells
                 .iter()
-                .all(|cell| alive.floor.cell(&cell.id).is_some_and(|it| it.load.is_some()))
+                .all(|cell| alive.core.cell(&cell.id).is_some_and(|it| it.load.is_some()))
         })?;
         for nth in 0..processes {
             let desired = json!({
@@ -240,7 +240,7 @@ struct Seen {
 
 fn seen(world: &World, lost: &[usize], names: &BTreeSet<CellId>) -> Option<Seen> {
     let alive = world.center.alive.as_ref()?;
-    let board = alive.writer.board();
+    let board = alive.core.board();
     let gone = |nth: &&usize| {
         let told = board.presence(&world.cells[**nth].id);
         told.is_none_or(|it| it == CellPresence::Missing)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use volvox_agent::container::guid::ContainerGuid;
 use volvox_agent::rep::logic::Input;
+use volvox_coordinator::core::COMMIT_WITHIN;
 use volvox_mesh::simulation::Network;
 use volvox_protocol::random::SplitMix;
 
@@ -140,6 +141,7 @@ impl World {
             | Kind::CommitFailure
             | Kind::CenterDiskFull
             | Kind::SlowDisk
+            | Kind::StuckCommit
             | Kind::Clock
             | Kind::EmptyBoard
             | Kind::Silence
@@ -272,6 +274,14 @@ impl World {
                 self.center.commit = self.trouble.span(10, 2_000);
                 self.ends_later(kind, vec![], 500, 10_000);
             }
+            // Counted when it has begun.
+            Kind::StuckCommit => {
+                self.center.stuck = Some(match self.trouble.random.once_in(4) {
+                    true => COMMIT_WITHIN * 2,
+                    false => Duration::from_secs(10),
+                });
+                self.ends_later(kind, vec![], 500, 10_000);
+            }
             Kind::Clock => {
                 self.count(kind.name());
                 let jump = self.trouble.span(10, 120_000);
@@ -318,6 +328,7 @@ impl World {
             Kind::Crowd => self.trouble.crowded = false,
             Kind::CenterDiskFull => self.center.disk.borrow_mut().fill(false),
             Kind::SlowDisk => self.center.commit = Duration::from_millis(2),
+            Kind::StuckCommit => self.center.stuck = None,
             _ => {}
         }
         for who in whom {
@@ -535,6 +546,7 @@ impl Kind {
             Kind::Callback => "callback",
             Kind::Crowd => "crowd",
             Kind::ShimHangs => "shim-hangs",
+            Kind::StuckCommit => "stuck-commit",
         }
     }
 }

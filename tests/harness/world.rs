@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use volvox_coordinator::callback::logic::{Key, Told};
-use volvox_coordinator::cells::desk::Visit;
+use volvox_coordinator::core::DispatchId;
 use volvox_mesh::identity::Kind as MemberKind;
 use volvox_mesh::member::MemberEvent;
 use volvox_mesh::profile::Profile;
@@ -61,7 +61,7 @@ pub(super) enum Reply {
 
 /// Which letter: the life of the coordinator that sent it, which alone hears of it again, and its number
 /// there.
-pub(super) type LetterId = (u32, u64);
+pub(super) type LetterId = (u32, DispatchId);
 
 /// Something that happens.
 #[derive(Debug, Clone)]
@@ -77,19 +77,15 @@ pub(super) enum Event {
     NotReplied(u64, AskError),
     // To the coordinator.
     CenterStarts,
-    Writes,
-    Auctions,
-    FloorLooks,
+    /// What waits for the core is taken, and what is due is done.
+    Turn,
+    CommitEnds,
     /// The place of the cell, its life, the number of the question there.
     Asked(usize, u32, u64, Question),
-    /// A report has stood in line for as long as it may.
-    TurnOver(Visit),
-    OrdersAnswered(u64, CellOrdersReply),
-    LetterRefused(u64),
-    LetterOver(u64),
+    OrdersAnswered(DispatchId, CellOrdersReply),
+    LetterRefused(DispatchId),
+    LetterOver(DispatchId),
     CalledBack(Key, Told),
-    CallbackNotAsked(Key),
-    CallbacksWake,
     // To all.
     /// A consumer hears of the end of a task that was made then.
     ConsumerTold(TaskGuid, Timestamp),

@@ -12,7 +12,7 @@ mod group;
 mod process;
 mod stand;
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 

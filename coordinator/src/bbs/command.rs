@@ -20,6 +20,8 @@ use volvox_protocol::task::{Task, TaskDefinition};
 use volvox_protocol::time::Timestamp;
 use volvox_protocol::validate::Valid;
 
+use super::store::StoreError;
+
 /// An order to the board.
 #[derive(Debug, Clone)]
 pub enum Command {
@@ -101,6 +103,26 @@ pub enum Reply {
     KeepContainer(bool),
     /// What convergence found.
     Converged(Report),
+}
+
+/// Commands that may wait. More are refused: a caller that hears "busy" can tell its own caller.
+pub const QUEUE: usize = 8_192;
+
+/// Why a call to the board did not succeed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CallError {
+    /// The board said no. Nothing has changed.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// The change could not be saved, so it did not happen. It may be tried again.
+    #[error(transparent)]
+    Store(#[from] Arc<StoreError>),
+    /// Too many calls are waiting. Nothing has happened; try again in a moment.
+    #[error("the board is busy: {QUEUE} calls are waiting already")]
+    Busy,
+    /// The board has been closed. Whether the change happened before that is not known.
+    #[error("the board has been closed")]
+    Closed,
 }
 
 /// What one run of convergence found and did.

@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 use tracing::{error, info};
 use volvox_host::clock::{monotonic, wall};
 use volvox_host::thread::JoinOnDrop;
-use volvox_protocol::request::Rejection;
 use volvox_protocol::time::Timestamp;
 
 use super::clock::Steady;
+pub use super::command::{CallError, QUEUE};
 use super::command::{Command, Reply};
 use super::settings::Settings;
 use super::store::{DATABASE, LoadReport, Store, StoreError, backup};
@@ -25,27 +25,8 @@ use super::writer::{Job, Writer};
 
 pub use super::writer::{Converge, Outlet, Traces};
 
-/// Commands that may wait. More are refused: a caller that hears "busy" can tell its own caller.
-pub const QUEUE: usize = 8_192;
 /// Commands in one transaction. More only make the first of them wait longer.
 pub const BATCH: usize = 1_024;
-
-/// Why a call to the board did not succeed.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum CallError {
-    /// The board said no. Nothing has changed.
-    #[error(transparent)]
-    Rejected(#[from] Rejection),
-    /// The change could not be saved, so it did not happen. It may be tried again.
-    #[error(transparent)]
-    Store(#[from] Arc<StoreError>),
-    /// Too many calls are waiting. Nothing has happened; try again in a moment.
-    #[error("the board is busy: {QUEUE} calls are waiting already")]
-    Busy,
-    /// The board has been closed. Whether the change happened before that is not known.
-    #[error("the board has been closed")]
-    Closed,
-}
 
 /// A board at work. Clones are handles on the same one; it closes when the last is dropped.
 #[derive(Debug, Clone)]

@@ -31,6 +31,9 @@ pub const REQUESTS_AT_ONCE: usize = 4_096;
 /// How long a report waits for its turn.
 pub const TURN_WITHIN: Duration = Duration::from_secs(5);
 
+/// What a cell hears about a request that it is to bring again later.
+pub const PUT_OFF: CellAnswer = CellAnswer::Later(Later::Busy);
+
 /// A question being answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Visit(u64);

@@ -158,6 +158,11 @@ impl Floor {
         Some(PresentCell { info, load, member, address, since })
     }
 
+    /// Whether the mesh has said last that this cell is there.
+    pub fn is_there(&self, cell: &CellId) -> bool {
+        self.cells.get(cell).is_some_and(|known| known.there.is_some())
+    }
+
     /// Whether the loss of many cells is held back now.
     pub fn holding(&self) -> Option<Holding> {
         self.presence.holding()

@@ -13,12 +13,12 @@ use volvox_protocol::request::{Requirements, TaskStart};
 use super::*;
 use crate::auction::fleet::{Cell, Standing};
 
-pub(in crate::auction) fn capacity(memory_mb: u32, disk_mb: u32, containers: u32) -> CellCapacity {
+pub(crate) fn capacity(memory_mb: u32, disk_mb: u32, containers: u32) -> CellCapacity {
     CellCapacity { memory_mb, disk_mb, containers }
 }
 
 /// An empty cell that mounts `preloaded:linux`.
-pub(in crate::auction) fn cell(id: &str, zone: &str, total: CellCapacity) -> Cell {
+pub(crate) fn cell(id: &str, zone: &str, total: CellCapacity) -> Cell {
     let info = CellInfo {
         cell_id: CellId::new(id).unwrap(),
         zone: zone.to_owned(),

@@ -8,7 +8,7 @@ use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, NetInfo, Running, Tags};
 use volvox_protocol::cell::CellPresence;
 use volvox_protocol::event::Event;
 use volvox_protocol::id::{CellId, Domain, InstanceGuid, ProcessGuid};
-use volvox_protocol::request::CellRequest;
+use volvox_protocol::request::{CellRequest, Rejection};
 use volvox_protocol::validate::Valid;
 
 use super::super::command::Effect;
