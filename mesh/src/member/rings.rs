@@ -55,6 +55,16 @@ pub(super) fn leaf_peers(
     nearest.into_iter().map(|(_, cell)| cell).collect()
 }
 
+/// The neighbours of another member, among all that are on the rings.
+pub(super) fn neighbours_of(
+    member: MemberId,
+    all: impl Iterator<Item = MemberId>,
+) -> Vec<MemberId> {
+    let mut rings = Rings::new(member);
+    all.for_each(|other| rings.insert(other));
+    rings.neighbours()
+}
+
 /// The nearest members on each ring.
 #[derive(Debug)]
 pub(super) struct Rings {

@@ -5,7 +5,9 @@
 //! members suspect the same, long on the word of few. One cell alone convinces only itself; a few
 //! members, chosen by hash, then probe the suspected member, and suspect it too if it is silent. So
 //! one member that lies, or that is cut off, makes nobody missing. A coordinator probes the suspected
-//! member itself at once, and does not declare it missing while it answers.
+//! member itself at once, and does not declare it missing while it answers. It probes that member's
+//! neighbours too: they may have died together. What only a coordinator suspects is verified in the
+//! same way.
 //!
 //! If this member's own probe failed, the timeout is foca's timer, and foca declares the member down.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -20,7 +22,7 @@ use volvox_protocol::time::{Backoff, Timestamp};
 
 use super::probe::Probes;
 use super::swim::{Detector, Finding, Proven};
-use super::{Delivery, Member, MemberEvent, MemberOutput, MemberState, is_coordinator};
+use super::{Delivery, Member, MemberEvent, MemberOutput, MemberState, is_coordinator, rings};
 use crate::identity::{Authenticator, Kind, MemberId, MemberIdentity};
 use crate::message::Message;
 use crate::profile::Profile;
@@ -32,7 +34,7 @@ const OPEN_SUSPICIONS: usize = 64;
 /// Signed suspicions that are kept of one member.
 const KEPT_SUSPICIONS: usize = 8;
 
-/// Number of members, on average, that probe a member which one cell alone suspects.
+/// Number of members, on average, that probe a member which one member alone suspects.
 const VERIFIERS: u64 = 8;
 
 /// The longest wait of one cell's repeated suspicions for a refutation: shorter than the time after
@@ -274,12 +276,28 @@ impl<N: Authenticator> Member<N> {
             None => Timestamp::NEVER,
         };
         self.timers.suspicions = self.timers.suspicions.min(suspect.due);
+        let is_first = suspect.evidence.members == 1;
         self.enqueue(now, Item::Suspicion(suspicion), from);
         let is_ours = is_coordinator(&self.me)
             || self.is_leaf(subject) && self.is_linked(subject)
             || self.watched().contains(&subject);
+        let is_ours = is_ours || is_first && by_coordinator && self.is_verifier(subject);
         if from.is_some() && is_ours {
             self.probe(now, subject);
+        }
+        if from.is_some() && is_first && is_coordinator(&self.me) {
+            self.probe_neighbours_of(now, subject);
+        }
+    }
+
+    /// If the suspected member is dead, its neighbours have one member less that pings them. If they
+    /// died with it, there may be none left: so a coordinator does not wait for others to notice.
+    fn probe_neighbours_of(&mut self, now: Timestamp, subject: MemberId) {
+        if self.is_leaf(subject) {
+            return;
+        }
+        for neighbour in rings::neighbours_of(subject, self.members.on_rings()) {
+            self.probe(now, neighbour);
         }
     }
 

@@ -46,6 +46,32 @@ pub(super) fn who_dies_is_found_missing_by_all_and_nobody_else_is() {
     }
 }
 
+/// Nobody pings the member in the middle any more, until others have become its neighbours.
+#[test]
+pub(super) fn a_member_that_dies_together_with_its_neighbours_is_found_as_soon_as_others() {
+    let mut worst = Duration::ZERO;
+    for seed in 0..20 {
+        let mut fleet = joined(seed, 100);
+        fleet.run_for(SECOND * 40);
+        let neighbours = |place: usize| fleet.member(place).watched();
+        let coordinator = fleet.identity(0).member;
+        let middle = (1..=100).find(|place| !neighbours(*place).contains(&coordinator)).unwrap();
+        let mut victims: Vec<usize> =
+            neighbours(middle).iter().filter_map(|member| fleet.place_of(*member)).collect();
+        assert_eq!(victims.len(), 4);
+        victims.push(middle);
+        let start = fleet.now();
+        victims.iter().for_each(|victim| fleet.kill(*victim));
+        let took = fleet.run_until(SECOND * 60, TICK, Simulation::all_know_all);
+        assert!(took.is_some(), "seed {seed}: {:?}", counts(&fleet));
+        assert!(fleet.alarms.iter().all(|alarm| !alarm.is_false), "seed {seed}");
+        let found = fleet.alarms.iter().find(|alarm| (alarm.by, alarm.of) == (0, middle)).unwrap();
+        println!("seed {seed}: coordinator knew after {:?}", found.at.since(start));
+        worst = worst.max(found.at.since(start));
+    }
+    assert!(worst < SECOND * 7, "{worst:?}");
+}
+
 #[test]
 fn an_idle_mesh_is_quiet_and_of_one_mind() {
     let mut fleet = joined(7, 60);
