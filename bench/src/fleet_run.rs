@@ -128,7 +128,7 @@ impl Fleet {
 
     fn forget_times(&self) {
         for times in [&self.stats.claims_ms, &self.stats.starts_ms] {
-            lock(&times).clear();
+            lock(times).clear();
         }
     }
 
@@ -195,7 +195,7 @@ fn many(figures: &mut Figures) -> anyhow::Result<()> {
         "1/s",
     );
     for (name, times) in [("claim", &fleet.stats.claims_ms), ("start", &fleet.stats.starts_ms)] {
-        let times = lock(&times).clone();
+        let times = lock(times).clone();
         ensure!(!times.is_empty(), "no {name} was timed");
         figures.note(&format!("fleet.{name}.p50_ms"), percentile(&times, 50), "ms");
         figures.note(&format!("fleet.{name}.p99_ms"), percentile(&times, 99), "ms");

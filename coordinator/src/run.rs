@@ -75,7 +75,7 @@ pub async fn start(config: Config, join: Option<&str>) -> anyhow::Result<Coordin
 
     let authority = membership(&config, join).await?;
     let revoked = authority.as_ref().map(|authority| {
-        let authority = lock(&authority);
+        let authority = lock(authority);
         expelled(clock(), &authority)
     });
     let member = mesh::Config {

@@ -419,8 +419,5 @@ fn words(error: &impl ToString) -> String {
     text.chars().take(REASON_LENGTH).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Locks and ignores poisoning. The state is consistent after a panic, because each change under a
-/// lock is one assignment or one call of code that does not panic.
-
 #[cfg(test)]
 mod tests;

@@ -302,7 +302,7 @@ fn appoint(
     let folder = MemberFolder::open(path)?;
     let key = folder.joining_key()?;
     let name = CellId::new(name)?;
-    let mut authority = lock(&authority);
+    let mut authority = lock(authority);
     let issued =
         authority.appoint(system_clock()(), kind, name, key.public(), NameConflict::Refuse)?;
     let ca = authority.ca().clone();

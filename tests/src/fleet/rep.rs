@@ -112,7 +112,7 @@ pub struct Stats {
 impl Stats {
     fn note(list: &Mutex<Vec<f64>>, since: Instant) {
         let ms = since.elapsed().as_secs_f64() * 1e3;
-        lock(&list).push(ms);
+        lock(list).push(ms);
     }
 
     /// Orders that were had, work left out.
