@@ -9,6 +9,7 @@ mod tests;
 use std::io::Read as _;
 use std::path::Path;
 
+use data_encoding::HEXLOWER;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -333,6 +334,6 @@ fn understood<T: DeserializeOwned>(given: &Value) -> Result<T, Failure> {
 /// An id that only this definition has.
 pub(crate) fn id_of(definition: &LrpDefinition) -> Result<DefinitionId, Failure> {
     let digest = Sha256::digest(serde_json::to_vec(definition)?);
-    let letters: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    let letters = HEXLOWER.encode(&digest[..6]);
     DefinitionId::new(&format!("d-{letters}")).map_err(|error| Failure::failed(error.to_string()))
 }

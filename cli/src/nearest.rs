@@ -13,18 +13,7 @@ pub(crate) fn nearest<'a>(
 /// difference between `-` and `_` are one step together at most.
 fn steps(given: &str, name: &str) -> usize {
     let plain = given.to_lowercase().replace('-', "_");
-    let ours: Vec<char> = plain.chars().collect();
-    let mut row: Vec<usize> = (0..=ours.len()).collect();
-    for (above, letter) in name.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = above + 1;
-        for (at, own) in ours.iter().enumerate() {
-            let changed = diagonal + usize::from(*own != letter);
-            diagonal = row[at + 1];
-            row[at + 1] = changed.min(row[at] + 1).min(diagonal + 1);
-        }
-    }
-    row[ours.len()] + usize::from(plain != given)
+    strsim::levenshtein(&plain, name) + usize::from(plain != given)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Names for what nobody named.
 
+use data_encoding::HEXLOWER;
+
 use crate::error::Failure;
 
 /// A name that nobody else has, with a word in front.
@@ -7,6 +9,5 @@ pub(crate) fn name(word: &str) -> Result<String, Failure> {
     let mut bytes = [0_u8; 5];
     getrandom::fill(&mut bytes)
         .map_err(|error| Failure::failed(format!("no randomness for a name: {error}")))?;
-    let letters: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{word}-{letters}"))
+    Ok(format!("{word}-{}", HEXLOWER.encode(&bytes)))
 }

@@ -5,7 +5,6 @@
 //! and what those break is told in the BBS's words ([`wording`]). Answers and events are written from our
 //! records ([`write`]). [`descriptor`] tells other languages of the same messages.
 
-pub mod base64;
 pub mod descriptor;
 pub mod message;
 pub mod read;

@@ -3,6 +3,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
+use data_encoding::{BASE64, HEXLOWER, HEXLOWER_PERMISSIVE};
 use md5::Md5;
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256, Sha512};
@@ -76,7 +77,8 @@ impl Checksum {
             _ => return Err(BadChecksum::Algorithm(algorithm.chars().take(32).collect())),
         };
         let wanted = algorithm.bytes() * 2;
-        let bytes = unhex(value).filter(|it| it.len() * 2 == wanted);
+        let bytes =
+            HEXLOWER_PERMISSIVE.decode(value.as_bytes()).ok().filter(|it| it.len() * 2 == wanted);
         let bad = BadChecksum::Value { wanted, given: value.chars().count() };
         Ok(Checksum { algorithm, value: bytes.ok_or(bad)? })
     }
@@ -156,8 +158,8 @@ impl UploadDigest {
 
     /// `Content-MD5` and `Content-Digest`.
     pub fn headers(self) -> (String, String) {
-        let md5 = base64(&self.md5.finalize());
-        (md5, format!("sha-256=:{}:", base64(&self.sha256.finalize())))
+        let md5 = BASE64.encode(&self.md5.finalize());
+        (md5, format!("sha-256=:{}:", BASE64.encode(&self.sha256.finalize())))
     }
 }
 
@@ -168,30 +170,7 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
 
 /// Lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
-    let digit = |it: u8| char::from_digit(it.into(), 16).unwrap_or('0');
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u8>> =
-        text.chars().map(|it| it.to_digit(16).and_then(|it| u8::try_from(it).ok())).collect();
-    let digits = digits.filter(|it| it.len() % 2 == 0)?;
-    Some(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for chunk in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for at in 0..4 {
-            let index = (bits >> (18 - 6 * at)) & 63;
-            let is_padding = at > chunk.len();
-            text.push(if is_padding { '=' } else { ALPHABET[index as usize].into() });
-        }
-    }
-    text
+    HEXLOWER.encode(bytes)
 }
 
 #[cfg(test)]
@@ -243,7 +222,7 @@ mod tests {
         assert_eq!(md5, "kAFQmDzST7DWlj99KOF/cg==");
         assert_eq!(sha256, "sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:");
         assert_eq!(
-            (base64(b""), base64(b"a"), base64(b"ab")),
+            (BASE64.encode(b""), BASE64.encode(b"a"), BASE64.encode(b"ab")),
             ("".into(), "YQ==".into(), "YWI=".into())
         );
     }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use volvox_host::durable;
@@ -148,7 +149,7 @@ impl TokenFile {
             return Err(TokenError::CellRole);
         }
         let (id, secret): ([u8; 4], [u8; 32]) = (random()?, random()?);
-        let (id, secret) = (hex(&id), hex(&secret));
+        let (id, secret) = (HEXLOWER.encode(&id), HEXLOWER.encode(&secret));
         let token = Token {
             id: id.clone(),
             name: name.to_owned(),
@@ -246,12 +247,8 @@ fn random<const N: usize>() -> Result<[u8; N], TokenError> {
     Ok(bytes)
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn hash(secret: &str) -> String {
-    hex(&Sha256::digest(secret.as_bytes()))
+    HEXLOWER.encode(&Sha256::digest(secret.as_bytes()))
 }
 
 /// The token that this text is, if it may be used.

@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use data_encoding::BASE64;
 use tokio::sync::watch;
 use volvox_host::sync::lock;
 use volvox_protocol::deployment::LrpDeployment;
@@ -289,13 +290,7 @@ pub fn diego_frame(
     trace: Option<&str>,
 ) -> Bytes {
     let message = diego::write::event(event, form, trace.unwrap_or_default());
-    let mut text = Vec::with_capacity(64 + message.len() / 3 * 4);
-    text.extend_from_slice(b"event: ");
-    text.extend_from_slice(event.name().as_bytes());
-    text.extend_from_slice(b"\ndata: ");
-    diego::base64::put(&message, &mut text);
-    text.extend_from_slice(b"\n\n");
-    text.into()
+    format!("event: {}\ndata: {}\n\n", event.name(), BASE64.encode(&message)).into()
 }
 
 /// Bytes that an event keeps in memory, roughly: its records, which may be gone from the board, and its

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::certificate::Fingerprint;
-use super::encoding::{self, Base32Error};
+use super::encoding;
 
 const PREFIX: &str = "volvox-join-v1.";
 
@@ -217,10 +217,7 @@ impl JoinToken {
         if given > expected {
             return Err(TokenError::TooLong { given, expected });
         }
-        let bytes = encoding::from_base32(digits).map_err(|error| match error {
-            Base32Error::Character(wrong) => TokenError::Character(wrong),
-            Base32Error::Ragged => TokenError::Mistyped,
-        })?;
+        let bytes = encoding::from_base32(digits).ok_or(TokenError::Mistyped)?;
         let (bytes, sum) = bytes.split_last_chunk::<CHECKSUM>().ok_or(TokenError::Mistyped)?;
         if checksum(bytes) != *sum {
             return Err(TokenError::Mistyped);

@@ -161,9 +161,7 @@ mod tests {
 
     /// These bytes as the PEM of a request.
     fn pem(der: &[u8]) -> String {
-        let mut text = Vec::new();
-        volvox_protocol::diego::base64::put(der, &mut text);
-        let text = String::from_utf8(text).unwrap();
+        let text = data_encoding::BASE64.encode(der);
         format!("-----BEGIN CERTIFICATE REQUEST-----\n{text}\n-----END CERTIFICATE REQUEST-----\n")
     }
 }
