@@ -139,3 +139,56 @@ impl Transport for UnixTransport {
         self.stream.set_nonblocking(false).is_ok() && silent
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// Answers one request with this text, when the request ends with that one; gives the request.
+    fn serve(listener: UnixListener, end: &'static str, answer: &'static str) -> String {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut request, mut piece) = (String::new(), [0; 1_024]);
+        while !request.ends_with(end) {
+            let read = stream.read(&mut piece).unwrap();
+            assert!(read > 0, "the request ended as {request:?}");
+            request.push_str(std::str::from_utf8(&piece[..read]).unwrap());
+        }
+        stream.write_all(answer.as_bytes()).unwrap();
+        request
+    }
+
+    #[test]
+    fn a_request_goes_over_a_socket_and_an_answer_of_any_status_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("api.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let answer = "HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\ngone";
+        let server = std::thread::spawn(move || serve(listener, "{}", answer));
+        let agent = on_socket(config("a-test").build(), &path);
+        let mut answer = agent.post("http://localhost/v1/x").send("{}").unwrap();
+        let status = format!("{:?} {}", answer.version(), answer.status());
+        assert_eq!(status, "HTTP/1.1 404 Not Found");
+        assert_eq!(answer.body_mut().read_to_string().unwrap(), "gone");
+        let request = server.join().unwrap();
+        assert!(request.starts_with("POST /v1/x HTTP/1.1\r\n"), "{request}");
+        assert!(request.contains("\r\nuser-agent: a-test\r\n"), "{request}");
+    }
+
+    #[test]
+    fn a_socket_without_a_server_is_told_from_one_that_is_silent() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("api.sock");
+        let ask = |patience| {
+            let config = config("a-test").timeout_per_read(Some(patience)).build();
+            on_socket(config, &path).get("http://localhost/").call().unwrap_err()
+        };
+        let error = ask(Duration::from_secs(60));
+        let is_missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+        assert!(matches!(&error, Error::Io(error) if is_missing(error)), "{error:?}");
+        let _silent = UnixListener::bind(&path).unwrap();
+        let error = ask(Duration::from_millis(20));
+        assert!(matches!(error, Error::Timeout(_)), "{error:?}");
+    }
+}
