@@ -146,3 +146,27 @@ fn read_record(path: &Path) -> Option<Record> {
     let record: Record = serde_json::from_slice(&text).ok()?;
     (record.version == VERSION).then_some(record)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_has_its_golden_text() {
+        let record = Record {
+            version: VERSION,
+            blob: 7,
+            bytes: 8,
+            sha256: "ab".to_owned(),
+            origin: "cd".to_owned(),
+            validators: Validators { etag: "e".to_owned(), last_modified: "f".to_owned() },
+        };
+        let mut golden = volvox_golden::Golden::open(env!("CARGO_MANIFEST_DIR"), "downloads");
+        golden.json("Record", &record);
+        golden.close();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key.json");
+        write_record(&path, &record).unwrap();
+        assert_eq!(read_record(&path), Some(record));
+    }
+}

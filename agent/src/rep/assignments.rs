@@ -235,3 +235,57 @@ fn push(text: &mut Vec<u8>, line: &Line) {
     text.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
     text.extend_from_slice(&body);
 }
+
+#[cfg(test)]
+mod golden {
+    use volvox_golden::Golden;
+    use volvox_protocol::id::{DefinitionId, Domain, ProcessGuid};
+    use volvox_protocol::tag::Epoch;
+
+    use super::*;
+
+    fn assigned() -> Assigned {
+        let tags = r#"{"source_id":{"static":"app"}}"#;
+        let known = KnownDefinition {
+            modification_tag: ModificationTag { epoch: Epoch::from_random(7), index: 300 },
+            definition: Arc::new(LrpDefinition { memory_mb: 64, ..LrpDefinition::default() }),
+            metric_tags: serde_json::from_str(tags).unwrap(),
+            routes: serde_json::from_str(r#"{"cf-router":[]}"#).unwrap(),
+        };
+        let key = LrpKey {
+            process_guid: ProcessGuid::new("process").unwrap(),
+            index: 3,
+            domain: Domain::new("domain").unwrap(),
+            definition_id: Some(DefinitionId::new("v1").unwrap()),
+        };
+        let instance = InstanceGuid::new("instance").unwrap();
+        Assigned { key, instance, definition: Arc::new(known) }
+    }
+
+    #[test]
+    fn each_line_has_the_bytes_that_other_releases_know() {
+        let mut golden = Golden::open(env!("CARGO_MANIFEST_DIR"), "assignments");
+        let assigned = assigned();
+        let (instance, key) = (assigned.instance.clone(), assigned.key.clone());
+        for line in [
+            definition_line(300, &assigned.definition),
+            Line::Instance { instance: instance.clone(), key, definition: 300 },
+            Line::Gone(instance),
+        ] {
+            let name = match &line {
+                Line::Definition { .. } => "Line.Definition",
+                Line::Instance { .. } => "Line.Instance",
+                Line::Gone(_) => "Line.Gone",
+            };
+            let mut bytes = Vec::new();
+            push(&mut bytes, &line);
+            golden.bytes(name, &bytes);
+        }
+        golden.close();
+        let mut text = Text::default();
+        text.assign(&assigned);
+        let Some(Write::Append(bytes)) = text.take_write() else { panic!("nothing to write") };
+        let (read, torn) = Text::open(&bytes);
+        assert_eq!((read.list(), torn), (vec![assigned], 0));
+    }
+}

@@ -195,4 +195,24 @@ mod tests {
         exits.record(&exit(3), Outlives::Programs);
         assert_eq!(read(&path).unwrap().into_keys().collect::<Vec<_>>(), [1, 3]);
     }
+
+    #[test]
+    fn each_line_has_its_golden_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("exits");
+        let mut exits = Exits::create(&path).unwrap();
+        let killed = Exit { end: End::Signal(9), out_of_memory: true, ..exit(1) };
+        let full = Exit { out_of_disk: true, ..exit(2) };
+        for exit in [&killed, &full] {
+            exits.record(exit, Outlives::Machine);
+        }
+        exits.forget(1);
+        let mut golden = volvox_golden::Golden::open(env!("CARGO_MANIFEST_DIR"), "exits");
+        let text = std::fs::read_to_string(&path).unwrap();
+        for (nth, line) in text.lines().enumerate() {
+            golden.text(&format!("line.{nth}"), line);
+        }
+        golden.close();
+        assert_eq!(read(&path).unwrap(), BTreeMap::from([(2, full)]));
+    }
 }

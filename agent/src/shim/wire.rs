@@ -100,19 +100,23 @@ pub struct Status {
 }
 
 #[cfg(test)]
-mod bytes {
+mod golden {
+    use volvox_golden::{Golden, variants};
+
     use super::*;
     use crate::container::exit::End;
     use crate::container::spec::{LogStream, Output};
 
-    fn hex<T: Serialize>(message: &T) -> String {
-        postcard::to_stdvec(message).unwrap().iter().map(|byte| format!("{byte:02x}")).collect()
+    fn golden(name: &str) -> Golden {
+        Golden::open(env!("CARGO_MANIFEST_DIR"), name)
     }
 
     /// An agent that is upgraded talks to shims of the release before. So these bytes must not
     /// change: a new message is a new variant at the end, a new field is a new message.
     #[test]
     fn the_bytes_of_messages_are_those_that_running_shims_know() {
+        let mut golden = golden("shim");
+        let size = TerminalSize { rows: 2, columns: 3 };
         let process = ProcessSpec {
             id: 1,
             path: "p".into(),
@@ -123,7 +127,7 @@ mod bytes {
             nofile: Some(9),
             source: "s".into(),
             output: Output::Capture,
-            terminal: Some(TerminalSize { rows: 2, columns: 3 }),
+            terminal: Some(size),
         };
         let line = LogLine { source: "s".into(), stream: LogStream::Err, text: "t".into() };
         let exit = Exit {
@@ -140,42 +144,58 @@ mod bytes {
             exited: vec![exit.clone()],
             notes: vec!["n".into()],
         };
-        let requests = [
-            Request::Run(process),
-            Request::Signal(1, 15),
-            Request::Log(line),
-            Request::Input(1, vec![2]),
-            Request::EndInput(1),
-            Request::Resize(1, TerminalSize { rows: 2, columns: 3 }),
-            Request::Forget(1),
-            Request::Status,
-            Request::Destroy,
-        ];
-        let replies = [
-            Reply::Done,
-            Reply::Failed("f".into()),
-            Reply::Status(status),
-            Reply::Exited(exit),
-            Reply::Output(1, vec![2]),
-        ];
-        let told: Vec<String> = requests.iter().map(hex).chain(replies.iter().map(hex)).collect();
-        assert_eq!(told, GOLDEN);
+        golden.postcards(variants!(Request {
+            Run(process),
+            Signal(1, 15),
+            Log(line),
+            Input(1, vec![2]),
+            EndInput(1),
+            Resize(1, size),
+            Forget(1),
+            Status,
+            Destroy,
+        }));
+        golden.postcards(variants!(Reply {
+            Done,
+            Failed("f".into()),
+            Status(status),
+            Exited(exit),
+            Output(1, vec![2]),
+        }));
+        golden.postcards(variants!(Output { Log, Discard, Capture }));
+        golden.postcards(variants!(LogStream { Out, Err }));
+        golden.postcards(variants!(End { Status(3), Signal(9) }));
+        golden.close();
     }
 
-    const GOLDEN: [&str; 14] = [
-        "000101700101610103453d31016401750109017301010203",
-        "01011e",
-        "020173010174",
-        "03010102",
-        "0401",
-        "05010203",
-        "0601",
-        "07",
-        "08",
-        "00",
-        "010166",
-        "020e010101010112010005016f01016e",
-        "03010112010005016f",
-        "04010102",
-    ];
+    /// The file that a shim makes its container from, which an upgraded agent reads again.
+    #[test]
+    fn a_containers_spec_has_its_golden_text() {
+        let mut golden = golden("spec");
+        let bind = |access| Bind { source: "/s".into(), target: "/t".into(), access };
+        let accesses = variants!(Access { ReadOnly, ReadWrite });
+        let older = vec![("pids".to_owned(), "/sys/pids".into())];
+        let hierarchies = variants!(Hierarchy { Unified("/sys".into()), Older(older) });
+        for (name, cgroup) in hierarchies {
+            let spec = ContainerSpec {
+                id: "id".into(),
+                layers: vec!["/l".into()],
+                binds: accesses.clone().map(|(_, access)| bind(access)).into(),
+                first_id: 1,
+                ids: 2,
+                privileged: true,
+                cgroup,
+                limits: Limits {
+                    memory_bytes: 3,
+                    cpu_shares: 4,
+                    pids: 5,
+                    disk_bytes: 6,
+                    inodes: 7,
+                },
+                log: LogLimits { file_bytes: 8, files: 9, bytes_per_second: Some(10) },
+            };
+            golden.json(&format!("ContainerSpec.{name}"), &spec);
+        }
+        golden.close();
+    }
 }

@@ -234,6 +234,15 @@ mod tests {
         assert!(error.contains("line 1") && error.contains("remove the file"), "{error}");
     }
 
+    #[test]
+    fn a_peer_has_its_golden_text() {
+        let address = "10.0.0.1:7000".parse().unwrap();
+        let peer = KnownPeer { name: "a".to_owned(), coordinator: true, address };
+        let mut golden = volvox_golden::Golden::open(env!("CARGO_MANIFEST_DIR"), "peers");
+        golden.json("KnownPeer", &peer);
+        golden.close();
+    }
+
     #[tokio::test]
     async fn a_disk_that_fails_is_tried_again() {
         let folder = tempfile::tempdir().unwrap();

@@ -128,8 +128,12 @@ pub fn reply(answer: Result<Vec<u8>, Refusal>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use volvox_golden::{Golden, variants};
+    use volvox_protocol::exchange::{CellOrders, CellReport, FetchDefinitions, SyncCell};
+    use volvox_protocol::stream::{OpenTerminal, ReadLog};
 
     use super::*;
+    use crate::request::Request as _;
 
     fn read(bytes: &[u8]) -> Option<(ReplyHead, &[u8])> {
         let (head, body) = bytes.split_first_chunk()?;
@@ -167,6 +171,36 @@ mod tests {
         let bytes = reply(Err(Refusal::Failed("x".repeat(5000))));
         assert_eq!(bytes.len(), REPLY_HEAD + REFUSAL_TEXT);
         assert_eq!(reply(Ok(vec![7; 5000])).len(), REPLY_HEAD + 5000);
+    }
+
+    #[test]
+    fn heads_have_their_golden_bytes() {
+        let mut golden = Golden::open(env!("CARGO_MANIFEST_DIR"), "requests");
+        let head = RequestHead { method: 300, deadline: Duration::from_secs(1), length: 2 };
+        golden.bytes("RequestHead", &head.encode());
+        golden.bytes("reply", &reply(Ok(vec![7, 8])));
+        for (name, refusal) in variants!(Refusal {
+            Unsupported,
+            Busy,
+            TooLarge,
+            Malformed("m".into()),
+            DeadlineExceeded,
+            Failed("f".into()),
+            NotAllowed("n".into()),
+        }) {
+            golden.bytes(name, &reply(Err(refusal)));
+        }
+        for (name, method) in [
+            ("CellReport", CellReport::METHOD),
+            ("FetchDefinitions", FetchDefinitions::METHOD),
+            ("SyncCell", SyncCell::METHOD),
+            ("CellOrders", CellOrders::METHOD),
+            ("ReadLog", ReadLog::METHOD),
+            ("OpenTerminal", OpenTerminal::METHOD),
+        ] {
+            golden.text(&format!("method.{name}"), &method.to_string());
+        }
+        golden.close();
     }
 
     #[test]

@@ -25,6 +25,11 @@ pub struct Saved {
 }
 
 impl Saved {
+    #[cfg(test)]
+    pub(super) fn of(container: Container, held: Held) -> Self {
+        Saved { container, held }
+    }
+
     /// Which container it is about.
     pub fn guid(&self) -> &ContainerGuid {
         &self.container.guid

@@ -1,5 +1,6 @@
 //! The depot on a machine in memory: lives of containers, restarts at any point, and at random.
 
+mod golden;
 mod random;
 
 use crate::container::runtime::Standing;

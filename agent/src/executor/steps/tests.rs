@@ -5,6 +5,7 @@
 
 mod actions;
 mod cancel;
+mod golden;
 mod health;
 mod random;
 mod tree;

@@ -1,5 +1,7 @@
 //! Each rule of the registry, allowed and refused, and that a refusal changes nothing.
 
+use volvox_golden::{Golden, variants};
+
 use super::*;
 use crate::tls::tests::{DAY, NOW, name, order};
 
@@ -332,4 +334,47 @@ fn the_coordinator_appoints_itself_once() {
     let second = register.appoint(NOW, LIFE, id(2), anew, NameConflict::Replace).unwrap();
     assert_eq!(second.member, id(2));
     assert_eq!(register.revoked()[0].member, id(1));
+}
+
+#[test]
+fn the_registry_has_its_golden_bytes() {
+    let at = Timestamp::from_nanos;
+    let member = Member {
+        kind: Kind::Coordinator,
+        name: name("a"),
+        public_key: [1; 32],
+        previous_key: Some([2; 32]),
+        serial: 3,
+        not_before: at(4),
+        not_after: at(5),
+        last_ends: at(6),
+        joined: at(7),
+        token: Some(TOKEN),
+        revoked: Some(at(8)),
+    };
+    let bare = Member { previous_key: None, token: None, revoked: None, ..member.clone() };
+    let token = Token {
+        hash: SECRET.hash(),
+        kind: Kind::Cell,
+        cell: Some(name("b")),
+        clash: NameConflict::Replace,
+        uses_left: 9,
+        created: at(10),
+        expires: at(11),
+        label: "label".to_owned(),
+    };
+    let mut golden = Golden::open(env!("CARGO_MANIFEST_DIR"), "registry");
+    golden.postcards(variants!(Kind { Cell, Coordinator }));
+    golden.postcards(variants!(NameConflict { Refuse, Replace }));
+    golden.postcard("Member", &member);
+    let register = CaRegistry {
+        members: [(id(1), member), (id(2), bare)].into_iter().collect(),
+        tokens: [(TOKEN, token)].into_iter().collect(),
+        last_serial: 12,
+    };
+    let bytes = crate::codec::encode(&register);
+    let read: CaRegistry = postcard::from_bytes(&bytes).unwrap();
+    assert_eq!(format!("{read:?}"), format!("{register:?}"));
+    golden.bytes("CaRegistry", &bytes);
+    golden.close();
 }

@@ -1,14 +1,17 @@
 //! Joining and renewing, from the request to the credentials.
 
 use proptest::prelude::*;
+use volvox_golden::{Golden, variants};
 
 use super::*;
 use crate::codec::CodecError;
-use crate::identity::Authenticator;
+use crate::identity::{Authenticator, Signature};
 use crate::tls::enrol::{
-    EnrolError, EnrolRequest, MESSAGE_BYTES, REASON_BYTES, accept_renewal, request_renewal,
+    EnrolError, EnrolRequest, Join, MESSAGE_BYTES, REASON_BYTES, Renew, accept_renewal,
+    request_renewal,
 };
 use crate::tls::registry::MemberSelector;
+use crate::tls::token::{TokenId, TokenSecret};
 
 fn reason(reply: EnrolReply) -> String {
     match reply {
@@ -194,4 +197,34 @@ proptest! {
             prop_assert!(refused);
         }
     }
+}
+
+#[test]
+fn requests_and_replies_have_their_golden_bytes() {
+    let signature = |byte| Signature(std::array::from_fn(|at| byte + u8::from(at >= 32))).into();
+    let join = Join {
+        token: TokenId([1; 8]),
+        secret: TokenSecret([2; 16]),
+        kind: Kind::Coordinator,
+        name: name("a"),
+        public_key: [3; 32],
+        proof: signature(4),
+    };
+    let renew = Renew {
+        certificate: vec![1, 2, 3],
+        public_key: [6; 32],
+        proof: signature(7),
+        new_proof: signature(9),
+    };
+    let mut golden = Golden::open(env!("CARGO_MANIFEST_DIR"), "enrolment");
+    for (name, request) in variants!(EnrolRequest { Join(join), Renew(renew) }) {
+        let bytes = request.encode();
+        assert_eq!(EnrolRequest::decode(&bytes).unwrap().encode(), bytes);
+        golden.bytes(name, &bytes);
+    }
+    golden.postcards(variants!(EnrolReply {
+        Issued { certificate: vec![1], ca: vec![2], member: MemberId([3; 16]) },
+        Refused { reason: "r".to_owned(), again: true },
+    }));
+    golden.close();
 }
