@@ -20,7 +20,7 @@ PROTOBUF := 7.36.2
 # How root runs a target with the Rust that rustup has put into somebody's home, for an echo.
 AS_ROOT := sudo env PATH=\"\$$PATH\" RUSTUP_HOME=\"\$${RUSTUP_HOME:-\$$HOME/.rustup}\" CARGO_HOME=\"\$${CARGO_HOME:-\$$HOME/.cargo}\"
 
-.PHONY: help setup tools demo test check fmt clippy deny bench sim fuzz vm security schemathesis package tar vmtest reference upgrade-mesh golden
+.PHONY: help setup tools demo test check house fmt clippy deny bench sim fuzz vm security schemathesis package tar vmtest reference upgrade-mesh golden
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -190,6 +190,9 @@ bench: setup ## Print the figures and write bench-results.json; ONLY=group for o
 	cargo build --release -p volvox-agent --bin volvox-agent -p volvox-coordinator --bin volvox-coordinator
 	cargo rustc --release -p volvox-agent --bin volvox-shim -- -C target-feature=+crt-static
 	cargo run --release -p volvox-bench -- $(ONLY)
+
+house: setup ## Figures of the source: lines, names, longest function, effects in pure code
+	@cargo run -q -p volvox-tests --bin house
 
 # The agent's test programs, or those that ONLY names ("containers attacks").
 vm: setup ## The container tests in a virtual machine with cgroup v2 alone; root, installs qemu

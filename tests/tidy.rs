@@ -12,6 +12,8 @@ use std::{
     path::Path,
 };
 
+use volvox_tests::rust_text::{code_only, is_test_file, is_word, without_tests, words};
+
 /// The lints that make the fence; their lists stand in `clippy.toml`. A pure file has, below its
 /// header: `#![deny(clippy::disallowed_methods, clippy::disallowed_types)]`.
 const FENCE: [&str; 2] = ["clippy::disallowed_methods", "clippy::disallowed_types"];
@@ -26,13 +28,14 @@ const MIXED_CRATES: [&str; 3] = ["mesh", "agent", "coordinator"];
 /// become the place for whatever has no other.
 const HOST: [&str; 8] = ["lib", "clock", "durable", "http", "sync", "terminal", "thread", "trust"];
 
-/// Modules (files or folders, with all below) that may do IO, and what for.
+/// Modules (files or folders, with all below) that may do IO, and what for. A name that begins with `/`
+/// is one directly below the crate.
 const IO: [(&str, &str); 19] = [
     ("main", "flags, exit codes"),
     ("bin", "further binaries"),
     ("config", "reads the configuration file"),
     ("control", "a socket for people on the machine"),
-    ("run", "builds the drivers, owns shutdown"),
+    ("/run", "builds the drivers, owns shutdown"),
     ("offline", "subcommands on what is at rest: a database, a cell"),
     ("gossip", "speaks to the mesh"),
     ("driver", "performs what logic decided"),
@@ -406,20 +409,9 @@ fn links(files: &[File]) -> Vec<String> {
     findings
 }
 
-fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
-}
-
 /// How a finding begins: the file and the line.
 fn place(path: &str, text: &str, at: usize) -> String {
     format!("{path}:{}: ", text[..at].matches('\n').count() + 1)
-}
-
-/// Where `word` stands as a word of its own.
-fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
-    code.match_indices(word).map(|(at, _)| at).filter(move |at| {
-        !code[..*at].ends_with(is_word) && !code[at + word.len()..].starts_with(is_word)
-    })
 }
 
 /// Is the pattern between these a whole column (`(_,` and `, _)` and `| _`), a whole payload, or a
@@ -438,16 +430,6 @@ fn leads_to_arrow(after: &str) -> bool {
     after[end..].starts_with("=>")
 }
 
-/// A test file is test code from its first line: in `tests/`, or `tests.rs`, or below one.
-fn is_test_file(path: &str) -> bool {
-    path.split('/').any(|part| part == "tests" || part == "tests.rs")
-}
-
-/// The code above the test module, which comes last in a file.
-fn without_tests(code: &str) -> &str {
-    &code[..code.rfind("#[cfg(test)]").unwrap_or(code.len())]
-}
-
 /// `bbs`, `logic`, `desired` of `coordinator/src/bbs/logic/desired.rs`.
 fn modules(path: &str) -> impl Iterator<Item = &str> {
     let inside = path.split_once("/src/").map_or(path, |(_, inside)| inside);
@@ -456,7 +438,11 @@ fn modules(path: &str) -> impl Iterator<Item = &str> {
 
 fn does_io(path: &str) -> bool {
     let mixed = path.split_once("/src/").is_some_and(|(krate, _)| MIXED_CRATES.contains(&krate));
-    mixed && modules(path).any(|module| IO.iter().any(|(name, _)| *name == module))
+    let is_in = |name: &str| match name.strip_prefix('/') {
+        Some(name) => modules(path).next() == Some(name),
+        None => modules(path).any(|module| module == name),
+    };
+    mixed && IO.iter().any(|(name, _)| is_in(name))
 }
 
 /// The files of the modules above this one, from the crate's root on, that exist.
@@ -507,62 +493,6 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
         }
     }
     found
-}
-
-/// The text of Rust code with comments and literals blanked; every line keeps its number.
-fn code_only(text: &str) -> String {
-    let mut code = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(next) = rest.chars().next() {
-        let blank = comment_len(rest).or_else(|| literal_len(rest, code.ends_with(is_word)));
-        if let Some(len) = blank {
-            code.extend(rest[..len].chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
-            rest = &rest[len..];
-        } else {
-            code.push(next);
-            rest = &rest[next.len_utf8()..];
-        }
-    }
-    code
-}
-
-/// Block comments inside of block comments are not understood: nobody here writes them.
-fn comment_len(rest: &str) -> Option<usize> {
-    let end = if rest.starts_with("//") {
-        rest.find('\n')
-    } else if rest.starts_with("/*") {
-        rest.find("*/").map(|at| at + 2)
-    } else {
-        return None;
-    };
-    Some(end.unwrap_or(rest.len()))
-}
-
-/// How long the string or character is that begins here. `in_word`: what precedes is part of a name.
-fn literal_len(rest: &str, in_word: bool) -> Option<usize> {
-    let quoted = rest.strip_prefix("br").or_else(|| rest.strip_prefix('r')).unwrap_or("");
-    let hashes = quoted.len() - quoted.trim_start_matches('#').len();
-    if !in_word && quoted[hashes..].starts_with('"') {
-        let begin = rest.len() - quoted.len() + hashes + 1;
-        let close = format!("\"{}", "#".repeat(hashes));
-        return Some(rest[begin..].find(&close).map_or(rest.len(), |at| begin + at + close.len()));
-    }
-    let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-    let mut escaped = false;
-    for (at, c) in rest.char_indices().skip(1) {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            c if c == quote => return Some(at + 1),
-            // A lifetime: one character, and no closing quote behind it.
-            _ if quote == '\'' && !rest[1..].starts_with('\\') => {
-                let after = at + c.len_utf8();
-                return rest[after..].starts_with('\'').then_some(after + 1);
-            }
-            _ => {}
-        }
-    }
-    Some(rest.len())
 }
 
 /// Markdown without its code, fenced or inline; every line keeps its number.
@@ -652,6 +582,7 @@ fn the_fence_is_seen_in_the_file_and_above_it() {
             &[(logic, long)],
             &[(logic, deny), (below, f)],
             &[("protocol/src/lib.rs", deny), ("protocol/src/id.rs", f)],
+            &[("agent/src/run.rs", f), ("agent/src/run/parts.rs", f)],
             &[(logic, deny), ("coordinator/src/bbs/logic/tests.rs", &climbing)],
             &[
                 driver,
@@ -666,6 +597,7 @@ fn the_fence_is_seen_in_the_file_and_above_it() {
             &[(logic, "#![deny(clippy::disallowed_methods)]\n fn f() {}")],
             &[(logic, &climbing)],
             &[("coordinator/src/auction.rs", deny), (below, f)],
+            &[("agent/src/executor/steps/run.rs", f)],
             &[("protocol/src/store.rs", "struct S;")],
             &[driver, ("coordinator/src/bbs.rs", "pub mod driver;\nfn decide() {}")],
         ],
@@ -840,19 +772,4 @@ fn a_dead_link_is_seen() {
             &[("a.md", "[b](#nowhere)\n# Here")],
         ],
     );
-}
-
-#[test]
-fn comments_and_literals_are_blanked_and_the_rest_is_kept() {
-    for (text, code) in [
-        ("a // b\nc", "a     \nc"),
-        ("a /* b\n c */ d", "a     \n      d"),
-        ("f(\"a\\\"b\", c)", "f(      , c)"),
-        ("f(r#\"a\"b\"#, c)", "f(        , c)"),
-        ("'a' 'b: for", "    'b: for"),
-        ("&'static str '\\'' '\"' x", "&'static str          x"),
-        ("for x in \"// no\".y", "for x in        .y"),
-    ] {
-        assert_eq!(code_only(text), code, "of {text:?}");
-    }
 }

@@ -5,7 +5,9 @@ pub mod disk;
 pub mod fleet;
 #[path = "../harness/mod.rs"]
 pub mod harness;
+pub mod house;
 pub mod load;
+pub mod rust_text;
 pub mod site;
 pub mod wait;
 
