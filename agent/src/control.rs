@@ -29,7 +29,7 @@ use crate::executor::logic::{ContainerView, Wanted};
 use crate::executor::registry::ContainerEvent;
 use crate::executor::work::{Owner, Work};
 use crate::gossip::MemberStatus;
-use crate::rep::driver::RepStatus;
+use crate::rep::status::RepStatus;
 use crate::run::Membership;
 
 /// Bytes of one request: a definition with all that it may say fits.

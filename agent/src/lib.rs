@@ -5,6 +5,7 @@ pub mod cli;
 pub mod config;
 pub mod container;
 pub mod control;
+pub mod core;
 pub mod executor;
 pub mod gossip;
 pub mod image;

@@ -10,5 +10,6 @@ pub mod facts;
 pub mod logic;
 pub mod paging;
 pub mod self_test;
+pub mod status;
 pub mod store;
 pub mod view;

@@ -51,8 +51,8 @@ pub enum Bug {
     CrashIsIgnored,
     /// After a restart of the agent, what had ended meanwhile is not noticed.
     ForgetsExits,
-    /// An order to stop that the executor did not hear is not repeated.
-    StopsOnce,
+    /// The process of a task is started though that it begins could not be written down.
+    StartsUnwritten,
     /// What was told to stop stays among the assignments of its cell.
     StaysAssigned,
     /// An update takes up one index more than it may.
@@ -126,7 +126,7 @@ impl Bug {
         Bug::RollNeverEnds,
         Bug::CrashIsIgnored,
         Bug::ForgetsExits,
-        Bug::StopsOnce,
+        Bug::StartsUnwritten,
         Bug::StaysAssigned,
         Bug::OneMoreInFlight,
         Bug::ForgetsTasks,

@@ -1,23 +1,19 @@
-//! One machine with its disk, and the agent on it while there is one. Does what the executor's driver does
-//! (`agent/src/executor/driver.rs`); [`rep`] does what the rep's does.
+//! One machine with its disk, and the agent on it while there is one: the cell as one value
+//! (`agent/src/core.rs`). What it has written down is kept, or torn, or not; what it has done is done later,
+//! half, or not at all.
 
-mod rep;
+mod acts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use volvox_agent::container::guid::ContainerGuid;
-use volvox_agent::container::op::Deed;
 use volvox_agent::container::runtime::Standing;
-use volvox_agent::executor::keeping::Keeping;
-use volvox_agent::executor::logic::{
-    ContainerView, Depot, Effect as DepotEffect, Input as DepotInput, Restored, Saved,
-    Settings as DepotSettings,
-};
-use volvox_agent::executor::work::{Owner, Work};
+use volvox_agent::core::{Cell as Core, CellInput, Joining, ReplyId, WriteResult, Writes};
+use volvox_agent::executor::logic::{Restored, Saved, Settings as ExecutorSettings};
+use volvox_agent::executor::work::Work;
 use volvox_agent::rep::assignments::{Text, Write};
-use volvox_agent::rep::logic::{Input, Rep, Settings};
-use volvox_agent::rep::paging::Paging;
+use volvox_agent::rep::logic::Settings;
 use volvox_agent::runtime::fake::FakeMachine;
 use volvox_mesh::member::MemberInput;
 use volvox_mesh::simulation::sample_info;
@@ -29,8 +25,6 @@ use volvox_protocol::time::Timestamp;
 use super::plan::{Kind, Plan};
 use super::world::{CENTER, Event, For, LetterId, World};
 
-/// What an executor says that has no time.
-const BUSY: &str = "the executor is busy";
 /// How long the coordinator has to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
@@ -121,27 +115,17 @@ pub(super) struct Cell {
     pub(super) is_old: bool,
     /// Whether it never comes back.
     pub(super) is_lost: bool,
-    /// Whether its executor has no time for another call.
-    pub(super) is_busy: bool,
     due: Timestamp,
 }
 
 /// An agent at work.
 #[derive(Debug)]
 pub(super) struct Agent {
-    pub(super) depot: Depot,
-    pub(super) rep: Rep,
-    text: Text,
-    shown: BTreeMap<ContainerGuid, ContainerView>,
-    changed: BTreeMap<ContainerGuid, Option<ContainerView>>,
-    looks: bool,
+    pub(super) cell: Core,
     wake: Timestamp,
-    asks: BTreeMap<u64, Asked>,
-    next_ask: u64,
-    /// Letters of the coordinator, by the number that the rep knows them by.
-    letters: BTreeMap<u64, LetterId>,
-    next_message: u64,
-    refused: Vec<(ContainerGuid, String)>,
+    /// Letters of the coordinator, by the name of the reply that is waited for.
+    letters: BTreeMap<ReplyId, LetterId>,
+    last_reply: u64,
     /// What becomes of it after so many writes and effects.
     pub(super) fuse: Option<(u32, Last)>,
 }
@@ -155,13 +139,11 @@ pub(super) enum Last {
     Dark,
 }
 
-/// What an answer is for.
-#[derive(Debug)]
-enum Asked {
-    Report(u64),
-    Fetch(u64),
-    /// A page of a sync, and those before it.
-    Sync(u64, Box<Paging>),
+impl Agent {
+    /// Whether it hands its work over.
+    pub(super) fn evacuates(&self) -> bool {
+        self.cell.rep().is_some_and(|rep| rep.evacuation().is_some())
+    }
 }
 
 impl Cell {
@@ -187,7 +169,6 @@ impl Cell {
             is_set,
             is_old: plan.kinds.contains(&Kind::Skew) && mortal && random.once_in(2),
             is_lost: false,
-            is_busy: false,
             due: Timestamp::NEVER,
         }
     }
@@ -203,7 +184,7 @@ impl Cell {
     /// What is still waited for, and what the disk has beside these containers.
     pub(super) fn left_over(&self, containers: &BTreeSet<ContainerGuid>) -> Option<String> {
         let agent = self.agent.as_ref()?;
-        if !agent.asks.is_empty() || !agent.letters.is_empty() || !agent.changed.is_empty() {
+        if agent.cell.is_waiting() || !agent.letters.is_empty() {
             return Some("the agent waits for something".to_owned());
         }
         let records = self.disk.progress.keys().chain(self.disk.work.keys());
@@ -245,28 +226,24 @@ impl World {
             let standing = cell.machine.standing(&guid).unwrap_or(nothing);
             Restored { saved, work, standing }
         });
-        let settings = DepotSettings::new(cell.id.clone(), Cell::room());
-        let (depot, effects) = Depot::restore(local, settings, found.collect());
+        let settings = ExecutorSettings::new(cell.id.clone(), Cell::room());
+        let (core, writes) = Core::recover(local, settings, found.collect());
         let zone = format!("z{}", nth % 3);
-        let mut rep =
-            Rep::new(local, Settings::new(cell.id.clone(), &zone), wall.as_nanos() / 1_000);
-        let (text, _torn) = Text::open(&cell.disk.assignments);
-        rep.apply(local, Input::Assigned(text.list()));
+        let (assignments, _torn) = Text::open(&cell.disk.assignments);
+        let joining = Joining {
+            settings: Settings::new(cell.id.clone(), &zone),
+            self_test: None,
+            assignments,
+            load_version: wall.as_nanos() / 1_000,
+            page_items: self.plan.page.items,
+        };
         cell.life += 1;
         cell.due = Timestamp::NEVER;
         cell.agent = Some(Agent {
-            depot,
-            rep,
-            text,
-            shown: BTreeMap::new(),
-            changed: BTreeMap::new(),
-            looks: false,
+            cell: core,
             wake: Timestamp::NEVER,
-            asks: BTreeMap::new(),
-            next_ask: 0,
             letters: BTreeMap::new(),
-            next_message: 0,
-            refused: Vec::new(),
+            last_reply: 0,
             fuse: None,
         });
         let info = CellInfo {
@@ -276,22 +253,13 @@ impl World {
             version: wall.as_nanos() / 1_000,
             ..sample_info(cell.id.clone(), place)
         };
-        self.perform(nth, effects);
-        let Some(agent) = &mut self.cells[nth].agent else { return };
-        let views: Vec<ContainerView> = agent.depot.containers().collect();
-        let views = views.into_iter().map(|view| (view.container.guid.clone(), view));
-        agent.shown = views.collect();
-        agent.changed.clear();
-        let all = agent.shown.iter().map(|(guid, view)| (guid.clone(), Some(view.clone())));
-        let (all, free) = (all.collect(), agent.depot.resources().remaining());
-        agent.rep.apply(local, Input::Containers(all, free));
+        self.write_then_act(nth, writes);
         let others = [1 + self.random.below(self.cells.len()), CENTER];
         let seeds: Vec<usize> =
             others.into_iter().filter(|it| *it != place && *it < self.mesh.places()).collect();
         self.mesh.start(place, World::profile(), &seeds);
         self.mesh.tell(place, MemberInput::PublishInfo(info));
-        self.go_on(nth);
-        self.plan_due(nth);
+        self.tell_cell(nth, CellInput::Joined(Box::new(joining)));
     }
 
     /// The agent is gone without a word. Its containers go on.
@@ -326,52 +294,73 @@ impl World {
                 if let Some(agent) = &mut self.cells[nth].agent {
                     agent.wake = Timestamp::NEVER;
                 }
-                let now = self.cells[nth].local(self.now());
-                self.decide(nth, now, DepotInput::Wake);
-                self.go_on(nth);
-            }
-            Event::AgentLooks => {
-                self.look(nth);
-                self.go_on(nth);
+                self.cell_turn(nth, VecDeque::new());
             }
             Event::MachineDue => self.machine_due(nth),
             Event::Ordered(letter, orders) => self.ordered(nth, letter, orders),
-            Event::Replied(ask, reply) => self.answered(nth, ask, reply),
-            Event::NotReplied(ask, error) => self.unanswered(nth, ask, &error),
+            Event::Replied(ask, reply) => self.answered(nth, ask, Ok(reply)),
+            Event::NotReplied(ask, error) => self.answered(nth, ask, Err(error)),
             _ => {}
         }
     }
 
     pub(super) fn coordinator_is_there(&mut self, nth: usize, is_there: bool) {
-        let now = self.cells[nth].local(self.now());
-        if let Some(agent) = &mut self.cells[nth].agent {
-            let input =
-                if is_there { Input::CoordinatorPresent } else { Input::CoordinatorMissing };
-            agent.rep.apply(now, input);
-            self.go_on(nth);
+        let coordinator = is_there.then(|| self.mesh.identity(CENTER).member);
+        self.tell_cell(nth, CellInput::Coordinator(coordinator));
+    }
+
+    /// The cell hears something, if it has an agent.
+    pub(super) fn tell_cell(&mut self, nth: usize, input: CellInput) {
+        self.cell_turn(nth, VecDeque::from([input]));
+    }
+
+    /// As the agent's driver does: decide, write, do.
+    fn cell_turn(&mut self, nth: usize, mut inputs: VecDeque<CellInput>) {
+        let local = self.cells[nth].local(self.now());
+        let Some(agent) = &mut self.cells[nth].agent else { return };
+        let writes = agent.cell.step(local, &mut self.random, &mut inputs);
+        self.write_then_act(nth, writes);
+        self.plan_due(nth);
+        self.plan_wake(nth);
+    }
+
+    fn write_then_act(&mut self, nth: usize, writes: Writes) {
+        let Some(result) = self.cell_writes(nth, &writes) else { return };
+        let Some(agent) = &mut self.cells[nth].agent else { return };
+        for output in agent.cell.written(writes, &result) {
+            if self.burns(nth) {
+                return;
+            }
+            self.cell_does(nth, output);
+        }
+        let agent = self.cells[nth].agent.as_ref();
+        if agent.is_some_and(|it| it.cell.next_wake() == Timestamp::ZERO) {
+            self.count("task not started");
         }
     }
 
-    pub(super) fn rep_hears(&mut self, nth: usize, input: Input) {
-        let now = self.cells[nth].local(self.now());
-        if let Some(agent) = &mut self.cells[nth].agent {
-            agent.rep.apply(now, input);
-            self.go_on(nth);
+    fn plan_wake(&mut self, nth: usize) {
+        let now = self.now();
+        let cell = &mut self.cells[nth];
+        let Some(agent) = &cell.agent else { return };
+        let at = cell.global(agent.cell.next_wake()).max(now);
+        if at < agent.wake {
+            let life = cell.life;
+            if let Some(agent) = &mut cell.agent {
+                agent.wake = at;
+            }
+            self.plan(at, For::Cell(nth, life), Event::AgentWakes);
         }
     }
 
-    // The machine and the executor.
+    // The machine and the disk.
 
     fn machine_due(&mut self, nth: usize) {
         let now = self.now();
         self.cells[nth].due = Timestamp::NEVER;
         let told = self.cells[nth].machine.advance(now);
-        let local = self.cells[nth].local(now);
-        for (guid, outcome) in told {
-            self.decide(nth, local, DepotInput::Outcome(guid, outcome));
-        }
-        self.plan_due(nth);
-        self.plan_wake(nth);
+        let told = told.into_iter().map(|(guid, outcome)| CellInput::Outcome(guid, outcome));
+        self.cell_turn(nth, told.collect());
     }
 
     /// When the machine does something next. Not at once: its outcomes come from threads.
@@ -391,100 +380,61 @@ impl World {
         }
     }
 
-    /// Has the depot decide. A refusal is of no interest: it came too late.
-    fn decide(&mut self, nth: usize, local: Timestamp, input: DepotInput) -> bool {
-        let Some(agent) = &mut self.cells[nth].agent else { return false };
-        match agent.depot.apply(local, input) {
-            Ok(effects) => {
-                self.perform(nth, effects);
-                true
-            }
-            Err(_) => false,
-        }
-    }
-
-    /// As the executor's driver does. Whether the agent is still there.
-    fn perform(&mut self, nth: usize, effects: Vec<DepotEffect>) -> bool {
-        let (mut touched, mut keeping) = (BTreeSet::new(), Keeping::default());
-        for effect in effects {
+    /// Writes down what was decided, as far as the disk takes it. None: the agent died over it.
+    fn cell_writes(&mut self, nth: usize, writes: &Writes) -> Option<WriteResult> {
+        let mut result = WriteResult::default();
+        for guid in &writes.forget {
             if self.burns(nth) {
-                return false;
+                return None;
+            }
+            let disk = &mut self.cells[nth].disk;
+            disk.progress.remove(guid);
+            disk.work.remove(guid);
+        }
+        for (guid, work) in &writes.work {
+            if self.burns(nth) {
+                return None;
             }
             let cell = &mut self.cells[nth];
-            let Some(agent) = &mut cell.agent else { return false };
-            match effect {
-                DepotEffect::Keep(guid) => {
-                    let refused = cell.disk.refuses(&mut self.random);
-                    if cell.mortal
-                        && !refused
-                        && let Some(progress) = agent.depot.progress(&guid)
-                    {
-                        let bytes = serde_json::to_vec(&progress).expect("it can be written");
-                        cell.disk.progress.insert(guid.clone(), bytes);
-                    }
-                    if refused {
-                        keeping.not_kept(guid.clone());
-                        *self.counts.entry("record not kept").or_default() += 1;
-                    }
-                    touched.insert(guid);
-                }
-                DepotEffect::KeepWork(guid, work) => {
-                    if cell.mortal && !cell.disk.refuses(&mut self.random) {
-                        let bytes = serde_json::to_vec(&work).expect("it can be written");
-                        cell.disk.work.insert(guid, bytes);
-                    }
-                }
-                DepotEffect::Emit(_) | DepotEffect::DeleteFailed(..) => {}
-                DepotEffect::RefuseReservation(guid, refusal) => {
-                    agent.refused.push((guid, refusal.to_string()));
-                }
-                DepotEffect::Do(guid, deed) => {
-                    let Some(deed) = keeping.allow(&agent.depot, &guid, deed) else { continue };
-                    if let Deed::Spawn(order) = &deed
-                        && let Some(view) = agent.depot.container(&guid)
-                        && let Owner::Task { guid, .. } = &view.owner
-                    {
-                        let which = order.args.last().map_or("", String::as_str);
-                        self.checks.task_runs(guid, which);
-                    }
-                    cell.machine.perform(&guid, deed);
-                }
-                DepotEffect::Forget(guid, _) => {
-                    cell.disk.progress.remove(&guid);
-                    cell.disk.work.remove(&guid);
-                    touched.insert(guid);
-                }
+            if cell.mortal && !cell.disk.refuses(&mut self.random) {
+                let bytes = serde_json::to_vec(work).expect("it can be written");
+                cell.disk.work.insert(guid.clone(), bytes);
             }
         }
-        self.show(nth, touched);
-        for not_begun in keeping.into_inputs() {
-            self.count("task not started");
-            let local = self.cells[nth].local(self.now());
-            self.decide(nth, local, not_begun);
-        }
-        self.plan_due(nth);
-        self.cells[nth].agent.is_some()
-    }
-
-    fn show(&mut self, nth: usize, touched: BTreeSet<ContainerGuid>) {
-        let soon = self.now() + self.moment();
-        let life = self.cells[nth].life;
-        let Some(agent) = &mut self.cells[nth].agent else { return };
-        for guid in touched {
-            let view = agent.depot.container(&guid);
-            if agent.shown.get(&guid) == view.as_ref() {
-                continue;
+        for guid in &writes.progress {
+            if self.burns(nth) {
+                return None;
             }
-            match &view {
-                Some(view) => drop(agent.shown.insert(guid.clone(), view.clone())),
-                None => drop(agent.shown.remove(&guid)),
+            let cell = &mut self.cells[nth];
+            let refused = cell.disk.refuses(&mut self.random);
+            let progress = cell.agent.as_ref().and_then(|agent| agent.cell.progress(guid));
+            if let Some(progress) = progress.filter(|_| cell.mortal && !refused) {
+                let bytes = serde_json::to_vec(&progress).expect("it can be written");
+                cell.disk.progress.insert(guid.clone(), bytes);
             }
-            agent.changed.insert(guid, view);
+            if refused {
+                result.progress_failed.insert(guid.clone());
+                self.count("record not kept");
+            }
         }
-        if !agent.changed.is_empty() && !agent.looks {
-            agent.looks = true;
-            self.plan(soon, For::Cell(nth, life), Event::AgentLooks);
+        if let Some(write) = &writes.assignments {
+            if self.burns(nth) {
+                self.count("assignments torn");
+                self.cells[nth].disk.tear(write.clone(), &mut self.random);
+                return None;
+            }
+            let disk = &mut self.cells[nth].disk;
+            result.assignments_failed = disk.refuses(&mut self.random);
+            match write.clone() {
+                torn if result.assignments_failed => {
+                    disk.tear(torn, &mut self.random);
+                    self.count("assignments not written");
+                }
+                Write::Append(bytes) => disk.assignments.extend_from_slice(&bytes),
+                Write::Replace(bytes) => disk.assignments = bytes,
+            }
         }
+        Some(result)
     }
 
     /// One more write or effect. Whether it is the agent's last moment.

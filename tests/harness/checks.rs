@@ -518,7 +518,7 @@ impl World {
                 }
                 continue;
             };
-            for view in agent.depot.containers() {
+            for view in agent.cell.containers() {
                 if let Owner::Lrp { key, .. } = &view.owner {
                     let place = (key.process_guid.clone(), key.index);
                     let at = (cell.id.clone(), view.container.guid.clone());
@@ -651,14 +651,14 @@ impl World {
                 continue;
             }
             let Some(agent) = &cell.agent else { return Some(format!("{id} has no agent")) };
-            if agent.rep.evacuation().is_some() {
+            if agent.evacuates() {
                 return Some(format!("{id} is being evacuated"));
             }
             if alive.core.cell(id).is_none() {
                 return Some(format!("{id} is not there"));
             }
             let mut containers = BTreeSet::new();
-            for view in agent.depot.containers() {
+            for view in agent.cell.containers() {
                 if view.container.state != ContainerState::Running {
                     return Some(format!(
                         "{id} has a container that is {:?}",
@@ -692,11 +692,11 @@ impl World {
                 let other: Vec<_> = recorded.symmetric_difference(&held).collect();
                 return Some(format!("{id}: records and containers differ: {other:?}"));
             }
-            let said = agent.rep.load();
+            let said = agent.cell.rep().and_then(|rep| rep.load());
             if said.map(|load| load.digest) != Some(records.digest_on(id).number()) {
                 return Some(format!("{id}: the digests differ"));
             }
-            let free = agent.depot.resources().remaining();
+            let free = agent.cell.remaining();
             let heard = alive.core.cell(id).and_then(|it| it.load);
             if said.map(|it| it.free) != Some(free) || heard.map(|it| it.free) != Some(free) {
                 return Some(format!("{id}: the coordinator has not heard how much room is left"));

@@ -46,8 +46,6 @@ pub enum Kind {
     NotDestroyed,
     /// What runs hangs: checks find nobody.
     Hang,
-    /// A cell's executor has no time for another call.
-    Busy,
     /// The coordinator dies between two events, before a commit or right after it.
     CenterCrash,
     /// A commit fails, or nobody knows whether it did.
@@ -83,7 +81,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 33] = [
+    pub const ALL: [Kind; 32] = [
         Kind::Loss,
         Kind::Delay,
         Kind::Duplication,
@@ -101,7 +99,6 @@ impl Kind {
         Kind::SlowMaking,
         Kind::NotDestroyed,
         Kind::Hang,
-        Kind::Busy,
         Kind::CenterCrash,
         Kind::CommitFailure,
         Kind::CenterDiskFull,

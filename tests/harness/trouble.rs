@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use volvox_agent::container::guid::ContainerGuid;
-use volvox_agent::rep::logic::Input;
+use volvox_agent::core::CellInput;
 use volvox_coordinator::core::COMMIT_WITHIN;
 use volvox_mesh::simulation::Network;
 use volvox_protocol::random::SplitMix;
@@ -103,7 +103,6 @@ impl World {
             | Kind::SlowMaking
             | Kind::NotDestroyed
             | Kind::Hang
-            | Kind::Busy
             | Kind::CellDisk
             | Kind::ShimHangs => self.machine_trouble(kind, nth),
             Kind::Crowd => {
@@ -115,7 +114,7 @@ impl World {
                 if self.cells[nth].agent.is_some() {
                     self.count(kind.name());
                 }
-                self.rep_hears(nth, Input::Healthy(false));
+                self.tell_cell(nth, CellInput::Healthy(false));
                 self.ends_later(kind, vec![nth], 500, 20_000);
             }
             Kind::Evacuation => {
@@ -124,7 +123,7 @@ impl World {
                 let evacuating = evacuating.filter(|(it, _)| *it == kind).count();
                 if self.cells[nth].mortal && (evacuating + 1) * 4 <= self.cells.len() {
                     self.count(kind.name());
-                    self.rep_hears(nth, Input::Evacuate);
+                    self.tell_cell(nth, CellInput::Evacuate);
                     self.ends_later(kind, vec![], 30_000, 60_000);
                 }
             }
@@ -217,10 +216,6 @@ impl World {
                 let reason = "nobody answers".to_owned();
                 self.cells[nth].machine.faults.check_failure = Some(reason);
                 self.ends_later(kind, vec![nth], 500, 10_000);
-            }
-            Kind::Busy => {
-                self.cells[nth].is_busy = true;
-                self.ends_later(kind, vec![nth], 200, 5_000);
             }
             Kind::ShimHangs => self.half_kill(nth),
             Kind::CellDisk => {
@@ -339,12 +334,11 @@ impl World {
                 Kind::SlowMaking => self.cells[who].machine.faults.making = Duration::ZERO,
                 Kind::NotDestroyed => self.cells[who].machine.faults.not_destroyed = None,
                 Kind::Hang => self.cells[who].machine.faults.check_failure = None,
-                Kind::Busy => self.cells[who].is_busy = false,
                 Kind::CellDisk => {
                     self.cells[who].disk.full = false;
                     self.cells[who].disk.bad = false;
                 }
-                Kind::SelfTest => self.rep_hears(who, Input::Healthy(true)),
+                Kind::SelfTest => self.tell_cell(who, CellInput::Healthy(true)),
                 _ => {}
             }
         }
@@ -531,7 +525,6 @@ impl Kind {
             Kind::SlowMaking => "slow-making",
             Kind::NotDestroyed => "not-destroyed",
             Kind::Hang => "hang",
-            Kind::Busy => "busy",
             Kind::CenterCrash => "coordinator-crash",
             Kind::CommitFailure => "commit-failure",
             Kind::CenterDiskFull => "coordinator-disk-full",

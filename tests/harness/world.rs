@@ -69,7 +69,6 @@ pub(super) enum Event {
     // To a cell, by its place.
     AgentStarts,
     AgentWakes,
-    AgentLooks,
     MachineDue,
     Ordered(LetterId, CellOrders),
     Replied(u64, Reply),

@@ -7,7 +7,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tracing::{debug, error, info, warn};
@@ -15,17 +14,16 @@ use volvox_host::clock::{Clock, wall};
 use volvox_mesh::driver::Mesh;
 use volvox_mesh::identity::MemberId;
 use volvox_mesh::request::AskError;
-use volvox_protocol::action::{Action, RunAction};
 use volvox_protocol::cell::{CellCapacity, CellLoad};
 use volvox_protocol::exchange::{CellOrders, CellOrdersReply, SyncCell, SyncedCell};
 use volvox_protocol::id::InstanceGuid;
 use volvox_protocol::limits::SYNC_ITEMS;
-use volvox_protocol::task::TaskDefinition;
 use volvox_protocol::time::Timestamp;
 
-use super::logic::{Contact, Effect, EvacuationStatus, Input, Rep, Settings, Unanswered};
+use super::logic::{Contact, Effect, Input, Rep, Settings, Unanswered};
 use super::paging::Paging;
-use super::self_test::{self, SelfTest};
+use super::self_test::{self, SelfTest, test_definition};
+use super::status::{LoadStatus, RepStatus};
 use super::store::Assignments;
 use crate::container::guid::ContainerGuid;
 use crate::executor::driver::{CallError, Executor, Watch};
@@ -49,45 +47,6 @@ enum Message {
     Look,
     Status(SyncSender<RepStatus>),
     Close,
-}
-
-/// How the rep is doing, for people on the machine.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RepStatus {
-    /// Whether a coordinator can be asked.
-    pub coordinator: bool,
-    /// What everybody was last told.
-    pub load: Option<LoadStatus>,
-    /// The evacuation, if there is one.
-    pub evacuation: Option<EvacuationStatus>,
-    /// Self-tests that failed in a row.
-    pub self_test_failures: u32,
-    /// Rows of the tables that should not have been met.
-    pub inconceivable: u64,
-}
-
-/// A cell's load, for people.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct LoadStatus {
-    /// The room that is left.
-    pub free: CellCapacity,
-    /// Containers that are being started.
-    pub starting_containers: u32,
-    /// Whether it hands its work over.
-    pub evacuating: bool,
-    /// Whether its self-test passes.
-    pub healthy: bool,
-}
-
-impl From<&CellLoad> for LoadStatus {
-    fn from(load: &CellLoad) -> Self {
-        LoadStatus {
-            free: load.free,
-            starting_containers: load.starting_containers,
-            evacuating: load.evacuating,
-            healthy: load.healthy,
-        }
-    }
 }
 
 /// What a rep is started with.
@@ -565,24 +524,6 @@ impl Driver {
         if let Err(error) = self.executor.run(guid.clone(), work) {
             test.not_begun(now, error.to_string());
         }
-    }
-}
-
-/// A small program that looks at its own network.
-fn test_definition(rootfs: &str) -> TaskDefinition {
-    let script = "while read -r name rest; do case $name in eth*) exit 0;; esac; done \
-                  </proc/net/route; echo no route >&2; exit 1";
-    TaskDefinition {
-        rootfs: rootfs.to_owned(),
-        memory_mb: 32,
-        disk_mb: 16,
-        action: Some(Action::Run(Box::new(RunAction {
-            path: "/bin/sh".to_owned(),
-            args: vec!["-c".to_owned(), script.to_owned()],
-            user: "root".to_owned(),
-            ..RunAction::default()
-        }))),
-        ..TaskDefinition::default()
     }
 }
 

@@ -450,6 +450,11 @@ impl Rep {
         self.coordinator.is_some()
     }
 
+    /// How the executor last showed this container; none: it did not, or it is gone.
+    pub fn container(&self, guid: &ContainerGuid) -> Option<&ContainerView> {
+        self.entries.get(guid)?.container.as_ref()
+    }
+
     /// How often the tables met a row that should not be.
     pub fn inconceivable(&self) -> u64 {
         self.inconceivable

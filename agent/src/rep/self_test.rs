@@ -9,7 +9,9 @@ mod tests;
 
 use std::time::Duration;
 
+use volvox_protocol::action::{Action, RunAction};
 use volvox_protocol::container::ContainerState;
+use volvox_protocol::task::TaskDefinition;
 use volvox_protocol::time::Timestamp;
 
 use crate::container::guid::ContainerGuid;
@@ -251,5 +253,23 @@ impl SelfTest {
         if was_healthy && !self.is_healthy() {
             self.effects.push(Effect::Healthy(false));
         }
+    }
+}
+
+/// A small program that looks at its own network.
+pub(crate) fn test_definition(rootfs: &str) -> TaskDefinition {
+    let script = "while read -r name rest; do case $name in eth*) exit 0;; esac; done \
+                  </proc/net/route; echo no route >&2; exit 1";
+    TaskDefinition {
+        rootfs: rootfs.to_owned(),
+        memory_mb: 32,
+        disk_mb: 16,
+        action: Some(Action::Run(Box::new(RunAction {
+            path: "/bin/sh".to_owned(),
+            args: vec!["-c".to_owned(), script.to_owned()],
+            user: "root".to_owned(),
+            ..RunAction::default()
+        }))),
+        ..TaskDefinition::default()
     }
 }

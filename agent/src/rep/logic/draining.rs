@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use volvox_protocol::container::ContainerState;
-use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::time::Timestamp;
 
 use super::{Effect, Look, Rep};
@@ -61,13 +60,13 @@ impl Rep {
         }
         let until = Some(now + self.settings.drain);
         let drain = self.draining.entry(guid.clone()).or_insert(Drain { until, then });
-        drain.until.is_some() || mutated(Bug::StopsOnce)
+        drain.until.is_some()
     }
 
     /// The executor had no time to hear of it: again in a moment.
     pub(super) fn not_stopped(&mut self, now: Timestamp, guid: ContainerGuid) {
         let is_there = self.entries.get(&guid).is_some_and(|it| it.container.is_some());
-        if is_there && !mutated(Bug::StopsOnce) {
+        if is_there {
             self.draining.insert(guid, Drain { until: Some(now + AGAIN), then: Then::Stop });
         }
     }
