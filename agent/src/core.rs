@@ -23,7 +23,6 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use volvox_protocol::cell::CellCapacity;
-use volvox_protocol::mutation::{Bug, mutated};
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::time::Timestamp;
 
@@ -136,9 +135,7 @@ impl Cell {
         let (executor, not_started) = (&self.executor, &mut self.not_started);
         let may_begin = |output: &CellOutput| {
             let CellOutput::Op(guid, Deed::Spawn(process)) = output else { return true };
-            let not_kept = result.progress_failed.contains(guid)
-                && executor.runs_once(guid)
-                && !mutated(Bug::StartsUnwritten);
+            let not_kept = result.progress_failed.contains(guid) && executor.runs_once(guid);
             if not_kept {
                 not_started.push((guid.clone(), StepId(process.id)));
             }
