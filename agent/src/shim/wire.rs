@@ -105,7 +105,9 @@ mod golden {
 
     use super::*;
     use crate::container::exit::End;
-    use crate::container::spec::{LogStream, Output};
+    use crate::container::spec::{
+        Access, Bind, ContainerSpec, Hierarchy, Limits, LogLimits, LogStream, Output,
+    };
 
     fn golden(name: &str) -> Golden {
         Golden::open(env!("CARGO_MANIFEST_DIR"), name)
