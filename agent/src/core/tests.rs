@@ -251,11 +251,11 @@ fn an_answer_of_an_earlier_contact_has_no_effect() {
     stage.join();
     stage.hear(CellInput::Coordinator(Some(MemberId([1; 16]))));
     let asked = |stage: &Stage| {
-        let of = stage.done.iter().filter_map(|it| {
+        let mut of = stage.done.iter().filter_map(|it| {
             let CellOutput::Ask(ask, to, _) = it else { return None };
             Some((*ask, *to))
         });
-        of.last()
+        of.next_back()
     };
     let (first, to) = asked(&stage).expect("a sync is asked for");
     assert_eq!(to, MemberId([1; 16]));

@@ -182,7 +182,7 @@ mod golden {
             let spec = ContainerSpec {
                 id: "id".into(),
                 layers: vec!["/l".into()],
-                binds: accesses.clone().map(|(_, access)| bind(access)).into(),
+                binds: accesses.map(|(_, access)| bind(access)).into(),
                 first_id: 1,
                 ids: 2,
                 privileged: true,

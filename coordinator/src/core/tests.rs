@@ -83,9 +83,9 @@ impl Stage {
     ) -> Result<Reply, CallError> {
         let input = self.input(command);
         let outputs = self.turn(vec![input], saved);
-        let reply = outputs.into_iter().find_map(|output| match output {
-            Output::Reply(ReplyId(id), result) if id == self.replies => Some(result),
-            _ => None,
+        let reply = outputs.into_iter().find_map(|output| {
+            let Output::Reply(ReplyId(id), result) = output else { return None };
+            (id == self.replies).then_some(result)
         });
         reply.expect("each command is answered")
     }
@@ -262,13 +262,15 @@ fn what_could_not_be_saved_has_not_happened_but_what_was_refused_was() {
     let outputs = stage.turn(inputs, Err(failure()));
     let results: Vec<String> = outputs
         .iter()
-        .filter_map(|output| match output {
-            Output::Reply(_, Err(CallError::Store(_))) => Some("not saved".to_owned()),
-            Output::Reply(_, Err(CallError::Rejected(Rejection::Exists(_)))) => {
-                Some("exists".to_owned())
+        .filter_map(|output| {
+            if let Output::Reply(_, Err(CallError::Store(_))) = output {
+                return Some("not saved".to_owned());
             }
-            Output::Events { .. } | Output::Reply(..) => Some(format!("{output:?}")),
-            _ => None,
+            if let Output::Reply(_, Err(CallError::Rejected(Rejection::Exists(_)))) = output {
+                return Some("exists".to_owned());
+            }
+            let is_told = matches!(output, Output::Events { .. } | Output::Reply(..));
+            is_told.then(|| format!("{output:?}"))
         })
         .collect();
     assert_eq!(results, ["not saved", "exists"]);
