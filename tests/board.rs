@@ -8,12 +8,13 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use volvox_coordinator::bbs::command::{Command as BoardCommand, Effect};
-use volvox_coordinator::bbs::driver::{Bbs, CallError, Converge, Outlet};
+use volvox_coordinator::bbs::command::{CallError, Command as BoardCommand};
 use volvox_coordinator::bbs::logic::check::check;
 use volvox_coordinator::bbs::settings::Settings;
 use volvox_coordinator::bbs::store::inspect::Inspection;
 use volvox_coordinator::bbs::store::{DATABASE, Store, StoreError};
+use volvox_coordinator::core::{Converge, Settings as CoreSettings, Traces};
+use volvox_coordinator::driver::{Bbs, Subscribers};
 use volvox_protocol::event::Event;
 use volvox_protocol::time::Timestamp;
 use volvox_tests::disk::{SmallDisk, is_root};
@@ -21,7 +22,12 @@ use volvox_tests::load::{Acknowledged, Stage, command};
 use volvox_tests::skip;
 
 fn open(folder: &Path) -> Result<Bbs, StoreError> {
-    Bbs::open(folder, Settings::default(), Converge::WhenTold, ())
+    Bbs::open(folder, Settings::default(), told(), (), None)
+}
+
+/// A board that converges when it is told to.
+fn told() -> CoreSettings {
+    CoreSettings { converge: Converge::WhenTold, ..CoreSettings::default() }
 }
 
 /// Lets a writer run until it has acknowledged so much, kills it, and notes what it said.
@@ -78,9 +84,9 @@ fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_when_it_is_emptied() {
     }
     let disk = SmallDisk::mount(3_072).unwrap();
     let folder = disk.path().join("data");
-    let told = Arc::new(AtomicUsize::new(0));
-    let counter = Counter(Arc::clone(&told));
-    let bbs = Bbs::open(&folder, Settings::default(), Converge::WhenTold, counter).unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counter = Counter(Arc::clone(&count));
+    let bbs = Bbs::open(&folder, Settings::default(), told(), counter, None).unwrap();
     let mut acknowledged = Acknowledged::default();
     bbs.call(command("before", Stage::Desired).unwrap()).unwrap();
     acknowledged.note("before", Stage::Desired);
@@ -91,7 +97,7 @@ fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_when_it_is_emptied() {
         for nth in 0..200 {
             let process = format!("full-{round}-{nth}");
             let before = bbs.view().snapshot().process_count();
-            let told_before = told.load(Ordering::SeqCst);
+            let told_before = count.load(Ordering::SeqCst);
             match bbs.call(command(&process, Stage::Desired).unwrap()) {
                 Ok(_) => acknowledged.note(&process, Stage::Desired),
                 Err(CallError::Store(error)) => {
@@ -102,7 +108,7 @@ fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_when_it_is_emptied() {
                         "{text}"
                     );
                     assert_eq!(bbs.view().snapshot().process_count(), before, "it became visible");
-                    assert_eq!(told.load(Ordering::SeqCst), told_before, "somebody was told");
+                    assert_eq!(count.load(Ordering::SeqCst), told_before, "somebody was told");
                 }
                 Err(other) => panic!("{other}"),
             }
@@ -123,14 +129,12 @@ fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_when_it_is_emptied() {
 /// Counts what leaves the board.
 struct Counter(Arc<AtomicUsize>);
 
-impl Outlet for Counter {
-    fn tell(&mut self, _: u64, events: Vec<Event>) {
+impl Subscribers for Counter {
+    fn tell(&mut self, _: u64, events: Vec<Event>, _: Traces) {
         self.0.fetch_add(events.len(), Ordering::SeqCst);
     }
 
-    fn ask(&mut self, effects: Vec<Effect>) {
-        self.0.fetch_add(effects.len(), Ordering::SeqCst);
-    }
+    fn resync(&mut self, _: u64) {}
 }
 
 /// The records in a form that can be compared.

@@ -8,8 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::json;
-use volvox_coordinator::bbs::command::Command;
-use volvox_coordinator::bbs::driver::CallError;
+use volvox_coordinator::bbs::command::{CallError, Command};
 use volvox_coordinator::cells::Settings;
 use volvox_coordinator::cells::orders::MOST_WAITING;
 use volvox_coordinator::cells::settings::HoldPolicy;
@@ -444,7 +443,7 @@ fn what_is_held_is_replaced_when_an_operator_says_so() {
     let held = || stage.coordinator.cells().holding().map_or(0, |holding| holding.cells);
     until(|| held() == 2, || format!("{} cells are held", held()));
     assert_eq!(stage.running("p").len(), 8);
-    stage.coordinator.block_on(stage.coordinator.cells().release_hold()).unwrap();
+    stage.coordinator.cells().release_hold();
     let rest = BTreeSet::from(["c".to_owned(), "d".to_owned()]);
     until(
         || stage.running("p").len() == 8 && stage.cells_of("p") == rest,
@@ -534,7 +533,7 @@ fn a_new_coordinator_that_hears_nobody_holds_before_it_replaces() {
     assert_eq!(cells.holding().map(|it| (it.cells, it.of)), Some((3, 3)));
     assert!(!cells.is_settled());
     assert_eq!(second.running("p"), before);
-    second.coordinator.block_on(cells.release_hold()).unwrap();
+    cells.release_hold();
     until(|| second.running("p").is_empty(), || "they are still believed to run".to_owned());
     until(|| cells.is_settled(), || "not settled".to_owned());
     // They may still serve: the records are kept beside those of their replacements.

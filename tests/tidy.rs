@@ -30,7 +30,7 @@ const HOST: [&str; 8] = ["lib", "clock", "durable", "http", "sync", "terminal", 
 
 /// Modules (files or folders, with all below) that may do IO, and what for. A name that begins with `/`
 /// is one directly below the crate.
-const IO: [(&str, &str); 19] = [
+const IO: [(&str, &str); 20] = [
     ("main", "flags, exit codes"),
     ("bin", "further binaries"),
     ("config", "reads the configuration file"),
@@ -47,6 +47,7 @@ const IO: [(&str, &str); 19] = [
     ("image", "fetches root file systems"),
     ("api", "HTTP"),
     ("kernel", "one subject of the kernel each"),
+    ("http", "calls others by HTTP"),
     ("runtime", "the kernel"),
     ("shim", "the kernel"),
     ("cli", "a person's terminal"),

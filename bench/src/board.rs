@@ -11,10 +11,11 @@ use anyhow::{Context as _, ensure};
 use volvox_bench::figures::{Figures, median_ms, resident_bytes};
 use volvox_bench::fleet;
 use volvox_coordinator::bbs::command::{Change, Command, Reply};
-use volvox_coordinator::bbs::driver::{Bbs, Converge};
 use volvox_coordinator::bbs::logic::Board;
 use volvox_coordinator::bbs::settings::Settings;
 use volvox_coordinator::bbs::store::Store;
+use volvox_coordinator::core::{Converge, Settings as CoreSettings};
+use volvox_coordinator::driver::Bbs;
 use volvox_protocol::actual_lrp::ActualLrp;
 use volvox_protocol::cell::CellPresence;
 use volvox_protocol::desired_lrp::DesiredLrpUpdate;
@@ -108,7 +109,7 @@ pub(crate) fn fill(folder: &Path, processes: usize, each: u32) -> anyhow::Result
 pub(crate) fn at_rest(folder: &Path) -> anyhow::Result<()> {
     let mut measured: Vec<(&str, f64)> = Vec::new();
     let start = Instant::now();
-    let bbs = Bbs::open(folder, Settings::default(), Converge::WhenTold, ())?;
+    let bbs = open(folder)?;
     measured.push(("board.load.250000.ms", start.elapsed().as_secs_f64() * 1e3));
     let loaded = bbs.view().snapshot().instance_count();
     ensure!(loaded == INSTANCES, "{loaded} instances were read back");
@@ -153,6 +154,12 @@ pub(crate) fn at_rest(folder: &Path) -> anyhow::Result<()> {
     std::io::stdout().write_all(&serde_json::to_vec(&measured)?).context("print the figures")
 }
 
+/// A board that converges when it is told to, without a mesh: so no round of the auction is held.
+fn open(folder: &Path) -> anyhow::Result<Bbs> {
+    let settings = CoreSettings { converge: Converge::WhenTold, ..CoreSettings::default() };
+    Ok(Bbs::open(folder, Settings::default(), settings, (), None)?)
+}
+
 fn touch_everything(bbs: &Bbs) -> anyhow::Result<()> {
     for chunk in (0..PROCESSES).collect::<Vec<_>>().chunks(1_000) {
         let mut answers = Vec::new();
@@ -170,7 +177,7 @@ fn touch_everything(bbs: &Bbs) -> anyhow::Result<()> {
 }
 
 fn throughput(figures: &mut Figures, folder: &Path, callers: usize) -> anyhow::Result<()> {
-    let bbs = Bbs::open(folder, Settings::default(), Converge::WhenTold, ())?;
+    let bbs = open(folder)?;
     let cell = fleet::cell_id(0)?;
     bbs.call(Command::CellPresence(cell.clone(), CellPresence::Present))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;

@@ -3,7 +3,7 @@
 //! [`logic`] decides: `(fleet, batch, where instances are) → placements + failures`, a plain
 //! function. [`rounds`] decides what each round is about: it collects work, takes capacity as heard
 //! minus what was sent and is not yet reflected, and carries over what was refused or found no
-//! place. [`driver`] does: it hears, has the rounds think, and sends. No cell is ever polled.
+//! place; they are a part of the [`Core`](crate::core::Core). No cell is ever polled.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -18,7 +18,6 @@
 
 pub mod batch;
 pub mod board;
-pub mod driver;
 pub mod explain;
 pub mod filter;
 pub mod fleet;

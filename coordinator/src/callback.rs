@@ -1,8 +1,9 @@
 //! Telling consumers that their tasks have ended: resolve the task, call its URL, delete it.
 //!
-//! [`logic`] decides who is called when and what follows, and remembers what failed; [`driver`] asks the
-//! board and makes the calls. What is lost (a crash, a full queue, a consumer that does not answer)
-//! convergence asks for again.
+//! [`logic`] decides who is called when and what follows, as a part of the [`Core`](crate::core::Core);
+//! [`http`] makes the calls; [`failures`] remembers what failed. What is lost (a crash, a full queue, a
+//! consumer that does not answer) convergence asks for again.
 
-pub mod driver;
+pub mod failures;
+pub mod http;
 pub mod logic;

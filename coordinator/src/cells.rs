@@ -8,21 +8,19 @@
 //! | [`logic`] | the cells as one value: who is there, and who is to be told what | yes |
 //! | [`orders`] | what waits to be sent to one cell | yes |
 //! | [`addresses`] | what waits for all of them, and what comes of each message | yes |
-//! | [`desk`] | who may ask, whose turn it is, in which order requests go to the board | yes |
+//! | [`desk`] | who may ask, and how much at once | yes |
 //! | [`records`] | what a cell is told of the records: definitions, and pages of a sync | yes |
-//! | [`driver`] | the member of the mesh, the auction, and the tasks between them and the board | no |
+//!
+//! All of it is a part of the [`Core`](crate::core::Core) but the desk, which stands before it; the member
+//! of the mesh is in [`driver::cells`](crate::driver::cells).
 
 pub mod addresses;
 pub mod desk;
 pub mod digests;
-pub mod driver;
 pub mod logic;
 pub mod orders;
 pub mod presence;
 pub mod records;
 pub mod settings;
 
-pub use driver::mailbox::{Inbox, Outbox, mailbox};
-pub use driver::{Cells, Counters, OrderError, PresentCell, StartError, start};
-pub use presence::Holding;
 pub use settings::Settings;

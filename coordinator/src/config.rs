@@ -18,7 +18,7 @@ use crate::api::tls::Certificate;
 use crate::auction::settings::{Settings as AuctionSettings, ZonePolicy};
 use crate::bbs::hub::Memory;
 use crate::bbs::settings::Settings as BoardSettings;
-use crate::callback::driver::Settings as CallbackSettings;
+use crate::callback::logic::Settings as CallbackSettings;
 use crate::cells::Settings as CellSettings;
 use crate::cells::settings::HoldPolicy;
 

@@ -12,7 +12,7 @@
 //! | [`transaction`] | what one step wants on the disk, and what follows |
 //! | [`schedule`] | when the board is looked at without being asked |
 //!
-//! The program's loop and the simulator drive this same value.
+//! The program's loop ([`driver`](crate::driver)) and the simulator drive this same value.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -45,8 +45,7 @@ pub use self::schedule::Converge;
 use self::schedule::{FIRST_PAUSE, Schedule};
 use self::transaction::Answer;
 pub use self::transaction::{Traces, Transaction};
-use crate::auction::driver::Input as AuctionInput;
-use crate::auction::rounds::{Rounds, Unplaced};
+use crate::auction::rounds::{Input as AuctionInput, Rounds, Unplaced};
 use crate::auction::settings::Settings as AuctionSettings;
 use crate::bbs::clock::Steady;
 use crate::bbs::command::{CallError, Change, Command, Effect, Reply};
@@ -578,7 +577,7 @@ impl Core {
         self.look_at = now.ran + self.look_every;
         let records = self.view.snapshot();
         let orders = &self.orders;
-        self.floor.look(now.ran, &records, 0, |cell| orders.is_idle(cell));
+        self.floor.look(now.ran, &records, |cell| orders.is_idle(cell));
         self.follow_floor(now);
         let letters = self.orders.pass(now.ran);
         letters.into_iter().for_each(|letter| self.dispatch(letter));
@@ -604,10 +603,6 @@ impl Core {
                     self.note_lost(now, &cell, lost);
                 }
                 Told::Order(cell, order) => self.order(now, &cell, order),
-                Told::SyncAll => {
-                    let letters = self.orders.sync_all(now.ran);
-                    letters.into_iter().for_each(|letter| self.dispatch(letter));
-                }
                 Told::Show(cell) => {
                     let shown = self.floor.cell(&cell);
                     self.out.push(Output::PublishCell(cell, shown));
@@ -637,26 +632,11 @@ impl Core {
     }
 
     fn auction_hears(&mut self, now: Now, input: AuctionInput) {
-        let mut lost = 0;
-        let auction = &mut self.auction;
-        match input {
-            AuctionInput::Request(lrps, tasks) => lost = auction.request(lrps, tasks),
-            AuctionInput::Info(info) => auction.cell_info(info),
-            AuctionInput::Load(load) => auction.cell_load(load),
-            AuctionInput::Gone(cell) => lost = auction.cell_gone(&cell),
-            AuctionInput::Reborn(cell) => auction.cell_reborn(&cell),
-            AuctionInput::Answered(cell, number, refused) => {
-                lost = auction.answered(now.ran, &cell, number, &refused);
-            }
-            AuctionInput::Unanswered(cell, number) => {
-                warn!(
-                    cell = cell.as_str(),
-                    number, "no answer to a batch; convergence will mend it"
-                );
-                auction.unanswered(now.ran, &cell, number);
-            }
-            AuctionInput::Explain(..) | AuctionInput::Simulate(..) => {}
+        if let AuctionInput::Unanswered(cell, number) = &input {
+            let cell = cell.as_str();
+            warn!(cell, number, "no answer to a batch; convergence will mend it");
         }
+        let lost = self.auction.hear(now.ran, input);
         if lost > 0 {
             warn!(lost, "too much work waits for cells; convergence will ask again");
         }

@@ -10,5 +10,6 @@ pub mod cells;
 pub mod cli;
 pub mod config;
 pub mod core;
+pub mod driver;
 mod offline;
 pub mod run;

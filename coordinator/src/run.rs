@@ -16,7 +16,6 @@ use volvox_mesh::tls::config::system_clock;
 use volvox_mesh::tls::credentials::{Credentials, MemberFolder};
 use volvox_mesh::tls::registry::NameConflict;
 use volvox_mesh::tls::token::JoinToken;
-use volvox_protocol::event::Event;
 
 use crate::api::access::{Access, TokenFile};
 use crate::api::audit::Audit;
@@ -24,12 +23,13 @@ use crate::api::expelled;
 use crate::api::listen::{self, Listener};
 use crate::api::tls::Tls;
 use crate::api::{Api, Parts, tls};
-use crate::bbs::command::{Command, Effect};
-use crate::bbs::driver::{Bbs, CallError, Converge, Outlet, Traces};
+use crate::bbs::command::{CallError, Command};
 use crate::bbs::hub::Hub;
-use crate::callback::driver as callback;
-use crate::cells::{self, Cells};
+use crate::callback::http::Client;
 use crate::config::Config;
+use crate::core::{Converge, Settings};
+use crate::driver::cells::{self, Cells};
+use crate::driver::{Bbs, some_number};
 
 /// The folder of the authority, in the data folder.
 pub const AUTHORITY: &str = "authority";
@@ -44,7 +44,6 @@ pub struct Coordinator {
     addresses: Vec<SocketAddr>,
     admin_token: PathBuf,
     serving: JoinHandle<()>,
-    callbacks: callback::Callbacks,
     /// The last commit that the watchdog saw.
     seen: AtomicU64,
 }
@@ -53,14 +52,17 @@ pub struct Coordinator {
 pub async fn start(config: Config, join: Option<&str>) -> anyhow::Result<Coordinator> {
     let clock = system_clock();
     raise_descriptor_limit();
-    let hub = Hub::new(epoch(), config.memory);
-    let (orders, order_inbox) = cells::mailbox();
-    let (calls, call_inbox) = callback::mailbox();
-    let outlet = Out { hub: hub.clone(), orders, calls };
+    let hub = Hub::new(some_number(), config.memory);
+    let client = Client::new(&config.callbacks)?;
     // First: it takes the lock of the data folder, so everything in it is ours from here on.
-    let (folder, board) = (config.data_dir.clone(), config.board.clone());
-    let converge = Converge::Itself(config.full_pass);
-    let opening = move || Bbs::open(&folder, board, converge, outlet);
+    let (folder, board, subscribers) = (config.data_dir.clone(), config.board.clone(), hub.clone());
+    let settings = Settings {
+        converge: Converge::Itself(config.full_pass),
+        cells: config.cells.clone(),
+        auction: config.auction.clone(),
+        callbacks: config.callbacks.clone(),
+    };
+    let opening = move || Bbs::open(&folder, board, settings, subscribers, Some(client));
     let bbs = tokio::task::spawn_blocking(opening).await?.context("open the board")?;
     let report = bbs.load_report();
     tracing::info!(?report, "the board is open");
@@ -70,8 +72,6 @@ pub async fn start(config: Config, join: Option<&str>) -> anyhow::Result<Coordin
     let access = Access::open(tokens, config.certificates.clone()).context("read the tokens")?;
     let (file_bytes, files) = config.audit;
     let audit = Audit::open(&config.data_dir, file_bytes, files).context("open the audit")?;
-    let callbacks =
-        callback::start(config.callbacks.clone(), bbs.clone(), call_inbox).context("callbacks")?;
 
     let authority = membership(&config, join).await?;
     let revoked = authority.as_ref().map(|authority| {
@@ -86,15 +86,7 @@ pub async fn start(config: Config, join: Option<&str>) -> anyhow::Result<Coordin
         seeds: config.seeds.clone(),
         enrolment: authority.clone().map(mesh::enrolment),
     };
-    let cells = cells::start(
-        config.cells.clone(),
-        member,
-        bbs.clone(),
-        order_inbox,
-        config.auction.clone(),
-    )
-    .await
-    .context("join the mesh")?;
+    let cells = cells::start(&config.cells, member, &bbs).await.context("join the mesh")?;
     if let Some(revoked) = revoked {
         cells.mesh().revoke(revoked).await.context("tell the mesh who is expelled")?;
     }
@@ -107,7 +99,6 @@ pub async fn start(config: Config, join: Option<&str>) -> anyhow::Result<Coordin
         access,
         audit,
         limits: config.limits,
-        callbacks: callbacks.clone(),
         cells: Some(cells.clone()),
         authority,
         data_dir: config.data_dir.clone(),
@@ -117,7 +108,7 @@ pub async fn start(config: Config, join: Option<&str>) -> anyhow::Result<Coordin
     let serving = tokio::spawn(listen::serve(Arc::clone(&api), listeners, config.grace));
     tracing::info!(?addresses, socket = %config.socket.display(), "the API is served");
     let seen = AtomicU64::new(0);
-    Ok(Coordinator { api, bbs, cells, addresses, admin_token, serving, callbacks, seen })
+    Ok(Coordinator { api, bbs, cells, addresses, admin_token, serving, seen })
 }
 
 impl Coordinator {
@@ -163,7 +154,7 @@ impl Coordinator {
         if self.serving.await.is_err() {
             tracing::error!("serving the API has panicked");
         }
-        self.callbacks.stop();
+        self.bbs.stop_callbacks();
         self.cells.stop().await;
         let Coordinator { api, bbs, cells, .. } = self;
         drop(cells);
@@ -176,49 +167,6 @@ impl Coordinator {
             tracing::error!("closing the board has panicked");
         }
     }
-}
-
-/// Where events and effects of the board go.
-struct Out {
-    hub: Hub,
-    orders: cells::Outbox,
-    calls: callback::Outbox,
-}
-
-impl Outlet for Out {
-    fn tell(&mut self, commit: u64, events: Vec<Event>) {
-        self.hub.tell(commit, events);
-    }
-
-    fn tell_traced(&mut self, commit: u64, events: Vec<Event>, traces: Traces) {
-        self.hub.tell_traced(commit, events, traces);
-    }
-
-    fn ask(&mut self, effects: Vec<Effect>) {
-        let mut orders = Vec::with_capacity(effects.len());
-        for effect in effects {
-            match effect {
-                Effect::CallBack(task) => self.calls.call_back(task),
-                Effect::RequestAuction(..)
-                | Effect::StopInstance(..)
-                | Effect::UpdateInstance(..)
-                | Effect::CancelTask(..) => orders.push(effect),
-            }
-        }
-        if !orders.is_empty() {
-            self.orders.ask(orders);
-        }
-    }
-
-    fn resync(&mut self, commit: u64) {
-        self.hub.resync(epoch(), commit);
-        self.orders.note_loss();
-    }
-}
-
-/// A number that no other life of the hub has.
-fn epoch() -> u64 {
-    getrandom::u64().unwrap_or_else(|_| system_clock()().as_nanos())
 }
 
 /// Sees to it that we are a member of a mesh: of one that we are let into by a join token, or of one

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use volvox_coordinator::bbs::command::{CallError, Command, Effect, QUEUE, Reply as BoardReply};
 use volvox_coordinator::bbs::settings::Settings as BoardSettings;
-use volvox_coordinator::bbs::store::StoreError;
+use volvox_coordinator::bbs::store::{Keeper as _, StoreError};
 use volvox_coordinator::bbs::view::View;
-use volvox_coordinator::bbs::writer::Keeper as _;
 use volvox_coordinator::callback::logic::Key;
 use volvox_coordinator::cells::desk::Desk;
 use volvox_coordinator::cells::logic::Note;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use volvox_coordinator::bbs::command::CallError;
 use volvox_coordinator::bbs::command::{Command, Reply, Which};
-use volvox_coordinator::bbs::driver::CallError;
 use volvox_coordinator::bbs::store::StoreError;
 use volvox_protocol::actual_lrp::LrpKey;
 use volvox_protocol::deployment::Pause;

@@ -22,7 +22,7 @@ const LITTLE_ROOM: usize = 4;
 
 /// Who may ask, and how much at once.
 pub(super) fn new() -> Desk {
-    Desk::new(CellsSettings::default().requests_per_cell, 0)
+    Desk::new(CellsSettings::default().requests_per_cell)
 }
 
 /// Who asked: the place of the cell, its life, the number of the question there.
@@ -86,12 +86,14 @@ impl World {
         if requests.is_empty() {
             return self.report_answered(serving, Vec::new());
         }
-        if alive.reports.len() >= room || no_time {
+        if alive.reports.len() >= room {
             return self.report_answered(serving, vec![PUT_OFF; requests.len()]);
         }
         let waits = alive.is_committing();
         let reply = alive.new_reply(Ticket::Report(Box::new(serving)));
-        alive.reports.push_back(Input::Report { reply, requests, deadline: now + TURN_WITHIN });
+        // In a crowd some have waited for too long when their turn comes.
+        let deadline = if no_time { now } else { now + TURN_WITHIN };
+        alive.reports.push_back(Input::Report { reply, requests, deadline });
         if waits {
             self.count("report waited for a commit");
         }

@@ -71,7 +71,6 @@ fn what_must_never_rise_has_an_alert() {
         "volvox_cells_held",
         "volvox_cell_impostors_total",
         "volvox_cell_orders_lost_total",
-        "volvox_board_effects_lost_total",
         "volvox_agent_self_test_failures",
         "volvox_agent_inconceivable_total",
     ] {

@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::runtime::{Builder, Handle, Runtime};
-use volvox_coordinator::auction;
-use volvox_coordinator::bbs::command::{Command, Effect, Reply};
-use volvox_coordinator::bbs::driver::{Bbs, CallError, Converge, Outlet};
+use volvox_coordinator::bbs::command::{CallError, Command, Reply};
 use volvox_coordinator::bbs::settings::Settings as BbsSettings;
 use volvox_coordinator::bbs::state::Records;
-use volvox_coordinator::cells::{self, Cells, Outbox};
+use volvox_coordinator::cells::settings::Settings as CellsSettings;
+use volvox_coordinator::core::{Settings as CoreSettings, Traces};
+use volvox_coordinator::driver::cells::{self, Cells};
+use volvox_coordinator::driver::{Bbs, Subscribers};
 use volvox_host::sync::{lock, unpoisoned};
 use volvox_mesh::driver::{Config, Mesh, enrolment, join};
 use volvox_mesh::identity::Kind;
@@ -82,7 +83,7 @@ pub struct Plan {
     /// Where it listens: a restarted one where the last one did.
     pub listen: SocketAddr,
     /// Its cells.
-    pub cells: cells::Settings,
+    pub cells: CellsSettings,
     /// Its board.
     pub board: BbsSettings,
     /// Threads of its runtime.
@@ -97,7 +98,7 @@ impl Default for Plan {
         Plan {
             name: "coordinator".to_owned(),
             listen: ([127, 0, 0, 1], 0).into(),
-            cells: cells::Settings { settle_after, ..cells::Settings::default() },
+            cells: CellsSettings { settle_after, ..CellsSettings::default() },
             board: BbsSettings::default(),
             threads: 2,
             brake: Arc::default(),
@@ -150,23 +151,20 @@ impl CameUp {
     }
 }
 
-struct Ask {
-    outbox: Outbox,
+struct Listens {
     brake: Arc<Mutex<()>>,
     came_up: Arc<CameUp>,
 }
 
-impl Outlet for Ask {
-    fn tell(&mut self, _: u64, events: Vec<Event>) {
+impl Subscribers for Listens {
+    fn tell(&mut self, _: u64, events: Vec<Event>, _: Traces) {
         self.came_up.hear(&events);
         if events.iter().any(|event| matches!(event, Event::DesiredLrpCreated(_))) {
             drop(lock(&self.brake));
         }
     }
 
-    fn ask(&mut self, effects: Vec<Effect>) {
-        self.outbox.ask(effects);
-    }
+    fn resync(&mut self, _: u64) {}
 }
 
 impl Coordinator {
@@ -175,14 +173,13 @@ impl Coordinator {
         let folder = cluster.appoint(Kind::Coordinator, &plan.name)?;
         let runtime =
             Builder::new_multi_thread().worker_threads(plan.threads).enable_all().build()?;
-        let (outbox, inbox) = cells::mailbox();
         let board = cluster.board(&plan.name);
         std::fs::create_dir_all(&board)?;
-        let converge = Converge::Itself(Duration::from_secs(300));
         let came_up = Arc::new(CameUp::default());
         let (brake, heard) = (Arc::clone(&plan.brake), Arc::clone(&came_up));
-        let outlet = Ask { outbox, brake, came_up: heard };
-        let bbs = Bbs::open(&board, plan.board.clone(), converge, outlet)?;
+        let listens = Listens { brake, came_up: heard };
+        let settings = CoreSettings { cells: plan.cells.clone(), ..CoreSettings::default() };
+        let bbs = Bbs::open(&board, plan.board.clone(), settings, listens, None)?;
         let config = Config {
             folder,
             listen: plan.listen,
@@ -191,9 +188,7 @@ impl Coordinator {
             seeds: Vec::new(),
             enrolment: Some(enrolment(Arc::clone(&cluster.authority))),
         };
-        let auction = auction::settings::Settings::default();
-        let cells = cells::start(plan.cells.clone(), config, bbs.clone(), inbox, auction);
-        let cells = runtime.block_on(cells)?;
+        let cells = runtime.block_on(cells::start(&plan.cells, config, &bbs))?;
         Ok(Coordinator { bbs, cells, came_up, runtime: Some(runtime) })
     }
 

@@ -16,7 +16,8 @@ use super::metrics::{counter, counters, gauge, whole};
 use super::reply::Failure;
 use super::route::{self, Route};
 use crate::auction::explain::Subject;
-use crate::cells::{Cells, OrderError, PresentCell};
+use crate::cells::logic::PresentCell;
+use crate::driver::cells::{Cells, OrderError};
 
 /// The routes.
 pub(super) fn routes() -> Vec<Route> {
@@ -61,7 +62,7 @@ pub(super) fn routes() -> Vec<Route> {
             |_| String::new(),
             |api, _| async move {
                 if let Some(cells) = &api.cells {
-                    cells.release_hold().await;
+                    cells.release_hold();
                 }
                 Ok(LifecycleResponse { error: None })
             },
@@ -71,7 +72,7 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-/// Asks the auction, which answers on a thread of its own.
+/// Asks the auction.
 fn explain() -> Route {
     route::ask::<ExplainRequest, ExplainResponse, _>(
         "/v1/auction/explain",
@@ -81,11 +82,7 @@ fn explain() -> Route {
             let subject = subject(&request)?;
             let forgotten = || Failure::not_found("a round of the auction that was about it");
             let cells = api.cells.as_ref().ok_or_else(forgotten)?;
-            let auction = cells.auction().clone();
-            let asked = tokio::task::spawn_blocking(move || auction.explain(subject)).await;
-            let explained = asked.map_err(|_| Failure::busy("the auction has ended"))?;
-            let explained = explained.map_err(|error| Failure::busy(error.to_string()))?;
-            let explained = explained.ok_or_else(forgotten)?;
+            let explained = cells.explain(subject).await?.ok_or_else(forgotten)?;
             let explanation = serde_json::to_value(explained)
                 .map_err(|error| Failure::busy(error.to_string()))?;
             Ok(ExplainResponse { error: None, explanation })
@@ -167,7 +164,6 @@ pub(super) fn metrics(registry: &mut Registry, cells: &Cells) {
         ("cell_messages_failed", "Messages that cells did not answer", counts.messages_failed),
         ("cell_orders_lost", "Orders that were lost; they are repeated", counts.orders_lost),
         ("cell_work_refused", "Pieces of work that cells refused", counts.work_refused),
-        ("board_effects_lost", "Effects that found no room; repeated", counts.effects_lost),
         ("cells_came", "Cells that came", counts.cells_came),
         ("cells_went", "Cells that went", counts.cells_went),
         ("cell_holds", "Times that the loss of many cells was held", counts.holds),

@@ -203,7 +203,7 @@ fn events(registry: &mut Registry, api: &Api) {
     let streams = whole(api.hub.subscriptions());
     gauge(registry, "event_streams", "Streams of events that are open", streams);
     counter(registry, "events", "Events told", api.hub.last());
-    let callbacks = api.callbacks.counts();
+    let callbacks = api.bbs.callback_counts();
     counter(
         registry,
         "task_callbacks",

@@ -14,7 +14,7 @@ use volvox_protocol::validate::Invalid;
 use volvox_protocol::wire::DecodeError;
 
 use super::encoding::Encoding;
-use crate::bbs::driver::CallError;
+use crate::bbs::command::CallError;
 
 /// The body of an answer.
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;

@@ -16,10 +16,9 @@ use super::quota::{Limits, Quota};
 use super::route::Route;
 use super::routes;
 use super::tls::Tls;
-use crate::bbs::driver::Bbs;
 use crate::bbs::hub::Hub;
-use crate::callback::driver::Callbacks;
-use crate::cells::Cells;
+use crate::driver::Bbs;
+use crate::driver::cells::Cells;
 
 /// What the API is made of.
 pub struct Parts {
@@ -33,8 +32,6 @@ pub struct Parts {
     pub audit: Audit,
     /// How much of everything.
     pub limits: Limits,
-    /// Those who are told that tasks have ended.
-    pub callbacks: Callbacks,
     /// The cells; none: a board without a mesh, for tests and benchmarks.
     pub cells: Option<Cells>,
     /// Who lets machines in; none: this coordinator does not.
@@ -52,7 +49,6 @@ pub struct Api {
     pub(crate) access: Access,
     pub(crate) audit: Audit,
     pub(crate) limits: Limits,
-    pub(crate) callbacks: Callbacks,
     pub(crate) cells: Option<Cells>,
     pub(crate) authority: Option<Arc<Mutex<Authority>>>,
     pub(crate) data_dir: PathBuf,
@@ -83,7 +79,6 @@ impl Api {
             hub: parts.hub,
             access: parts.access,
             audit: parts.audit,
-            callbacks: parts.callbacks,
             cells: parts.cells,
             authority: parts.authority,
             data_dir: parts.data_dir,

@@ -43,7 +43,7 @@ pub(super) fn routes() -> Vec<Route> {
             "/v1/tasks/callbacks/list",
             "TaskCallbacks",
             "Callbacks of tasks that failed: how often, when last, and why.",
-            |api, _| Ok(CallbacksResponse { error: None, callbacks: api.callbacks.failures() }),
+            |api, _| Ok(CallbacksResponse { error: None, callbacks: api.bbs.callback_failures() }),
         ),
     ];
     let task = |request: &TaskGuidRequest| request.task_guid.to_string();

@@ -82,6 +82,25 @@ pub struct Orders {
     pub unplaced: Vec<Unplaced>,
 }
 
+/// What the auction hears.
+#[derive(Debug)]
+pub enum Input {
+    /// This work wants cells.
+    Request(Vec<LrpStart>, Vec<TaskStart>),
+    /// A cell says what it is.
+    Info(Arc<CellInfo>),
+    /// A cell says how it is doing.
+    Load(CellLoad),
+    /// A cell has left.
+    Gone(CellId),
+    /// A cell was restarted. Said before anything that it says in its new life.
+    Reborn(CellId),
+    /// A cell has taken the batch of this number, but for what is named here.
+    Answered(CellId, u64, WorkBatch),
+    /// A cell has not answered to the batch of this number, and will not.
+    Unanswered(CellId, u64),
+}
+
 /// One piece of work, by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Name {
@@ -136,6 +155,23 @@ impl Rounds {
         Rounds { last_number: last.min(HIGHEST_BELIEVED), ..self }
     }
 
+    /// Takes in what was heard. Gives back how many pieces of work could not be kept because too many
+    /// wait: convergence asks for them again.
+    pub fn hear(&mut self, now: Timestamp, input: Input) -> usize {
+        match input {
+            Input::Request(lrps, tasks) => return self.request(lrps, tasks),
+            Input::Gone(cell) => return self.cell_gone(&cell),
+            Input::Answered(cell, number, refused) => {
+                return self.answered(now, &cell, number, &refused);
+            }
+            Input::Info(info) => self.cell_info(info),
+            Input::Load(load) => self.cell_load(load),
+            Input::Reborn(cell) => self.cell_reborn(&cell),
+            Input::Unanswered(cell, number) => self.unanswered(now, &cell, number),
+        }
+        0
+    }
+
     /// This work wants cells. Gives back how many pieces could not be kept because too many wait:
     /// convergence asks for them again.
     pub fn request(&mut self, lrps: Vec<LrpStart>, tasks: Vec<TaskStart>) -> usize {
@@ -163,7 +199,7 @@ impl Rounds {
 
     /// A cell says what it is.
     pub fn cell_info(&mut self, info: Arc<CellInfo>) {
-        let Some(heard) = self.hear(&info.cell_id) else { return };
+        let Some(heard) = self.heard_of(&info.cell_id) else { return };
         if heard.take_info(info) {
             self.hope = Hope::Some;
         }
@@ -171,7 +207,7 @@ impl Rounds {
 
     /// A cell says how it is doing.
     pub fn cell_load(&mut self, load: CellLoad) {
-        let Some(heard) = self.hear(&load.cell_id) else { return };
+        let Some(heard) = self.heard_of(&load.cell_id) else { return };
         let before = heard.cell();
         if heard.take_load(load) {
             let after = heard.cell();
@@ -204,7 +240,7 @@ impl Rounds {
         }
     }
 
-    fn hear(&mut self, cell: &CellId) -> Option<&mut Heard> {
+    fn heard_of(&mut self, cell: &CellId) -> Option<&mut Heard> {
         if self.cells.len() >= MOST_CELLS && !self.cells.contains_key(cell) {
             return None;
         }

@@ -1,6 +1,6 @@
 //! Hands the board's events to subscribers: in order, numbered, from a bounded memory.
 //!
-//! The writer puts events in and goes on; every subscriber reads at its own pace from the same
+//! The coordinator's thread puts events in and goes on; every subscriber reads at its own pace from the same
 //! memory, by the number of the last event that it has seen. Who falls out of the memory is told so
 //! and dropped: nobody waits for anybody. An event's text is made once, by the first who needs it.
 //!
@@ -23,7 +23,7 @@ use volvox_protocol::diego;
 use volvox_protocol::event::Event;
 use volvox_protocol::task::Task;
 
-use super::driver::Traces;
+use crate::core::Traces;
 
 /// What the hub remembers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,7 +210,7 @@ impl Hub {
     /// What is told from now on.
     pub fn subscribe(&self) -> Subscription {
         let news = self.0.news.subscribe();
-        // One lock at a time: the writer takes them in the other order.
+        // One lock at a time: the coordinator's thread takes them in the other order.
         let epoch = news.borrow().epoch;
         let number = self.ring().next - 1;
         Subscription { hub: self.clone(), news, at: EventId { epoch, number } }
@@ -233,7 +233,7 @@ impl Hub {
     /// What is told of later commits than this one: for who holds a snapshot of it.
     pub async fn subscribe_after(&self, commit: u64) -> Result<Subscription, Ended> {
         let mut news = self.0.news.subscribe();
-        // The writer shows a commit before it tells of it: the events are on their way.
+        // A commit is shown before it is told of: the events are on their way.
         let heard = news.wait_for(|news| news.closed || news.commit >= commit).await;
         let heard = heard.map(|news| *news).map_err(|_| Ended::Closed)?;
         if heard.closed {

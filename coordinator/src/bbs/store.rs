@@ -3,7 +3,7 @@
 //! Rows are keyed by the integers that the board gives out, so a write is a step in a B-tree of
 //! integers and new records go to its end. Records are opaque to SQLite ([`codec`]): all finding
 //! is done in memory. A change of presence alone is noted in a small table beside the record
-//! ([`presence`]): when a hundred cells vanish, a page for each instance need not be rewritten. Only the writer thread uses a [`Store`]; backups read beside it through a
+//! ([`presence`]): when a hundred cells vanish, a page for each instance need not be rewritten. Only the coordinator's thread uses a [`Store`]; backups read beside it through a
 //! connection of their own ([`backup`]).
 
 pub mod backup;
@@ -32,7 +32,6 @@ use volvox_protocol::time::Timestamp;
 use super::command::{Change, DomainRecord, RowId};
 use super::logic::Board;
 use super::settings::Settings;
-use super::writer::Keeper;
 use codec::{FIRST_VERSION, RECORD_VERSION, Unreadable};
 use files::{Files, Machine};
 use presence::Presences;
@@ -367,13 +366,13 @@ impl<F: Files> Store<F> {
 
     /// Leaves the connection as a failed rollback would.
     #[cfg(test)]
-    pub(super) fn break_connection(&self) {
+    pub(crate) fn break_connection(&self) {
         self.connection.execute_batch("BEGIN").expect("a fresh connection can begin");
     }
 
     /// Has the database refuse changes, or take them again.
     #[cfg(test)]
-    pub(super) fn refuse_writes(&self, on_or_off: &str) {
+    pub(crate) fn refuse_writes(&self, on_or_off: &str) {
         let sql = format!("PRAGMA query_only = {on_or_off}");
         self.connection.execute_batch(&sql).expect("the pragma is known");
     }
@@ -442,6 +441,22 @@ impl<F: Files> Keeper for Store<F> {
     ) -> Result<(Board, LoadReport), StoreError> {
         Store::load(self, settings, now)
     }
+}
+
+/// What makes a board's changes last.
+pub trait Keeper {
+    /// All of these, or none. Returns when they are on the disk.
+    fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError>;
+    /// Whether it can take another transaction.
+    fn is_usable(&self) -> bool;
+    /// Begins anew, when it cannot.
+    fn reopen(&mut self) -> Result<(), StoreError>;
+    /// Reads everything back onto a new board.
+    fn load(
+        &mut self,
+        settings: Settings,
+        now: Timestamp,
+    ) -> Result<(Board, LoadReport), StoreError>;
 }
 
 /// A kind of record and the table it lies in.

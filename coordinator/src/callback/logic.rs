@@ -2,8 +2,8 @@
 //!
 //! A task goes this way: a place with its host, a place among all calls, the board's leave (only one
 //! of those who may tell does), the call; then it is deleted, or there is a pause and another try, or it
-//! is given up and left to convergence. The [`driver`](super::driver) performs what is said here and
-//! brings the outcomes; so does the simulator.
+//! is given up and left to convergence. The [`Core`](crate::core::Core) has the board asked and the consumer
+//! called, and brings the outcomes.
 //!
 //! What holds: never more than [`Settings::at_once`] calls, never more than [`PER_HOST`] of one host,
 //! never two for one task. A task is deleted only after its own consumer has answered: one that has
@@ -31,8 +31,6 @@ use crate::bbs::command::{Command, Which};
 pub const QUEUE: usize = 16_384;
 /// Calls to one host at once: a slow consumer must not hold up the others.
 pub const PER_HOST: usize = 16;
-/// Failures that are remembered.
-const FAILURES: usize = 1_000;
 /// Letters of a reason.
 const REASON: usize = 512;
 
@@ -133,7 +131,7 @@ impl Told {
     }
 }
 
-/// All callbacks: those under way, those that wait, and what failed.
+/// All callbacks: those under way and those that wait.
 #[derive(Debug)]
 pub struct Callbacks {
     settings: Settings,
@@ -144,9 +142,6 @@ pub struct Callbacks {
     /// Those with both places.
     at_work: usize,
     pauses: BTreeSet<(Timestamp, Key)>,
-    failures: BTreeMap<TaskGuid, CallbackFailure>,
-    /// The order in which they failed first.
-    order: VecDeque<TaskGuid>,
     delivered: u64,
     failed: u64,
 }
@@ -189,8 +184,6 @@ impl Callbacks {
             line: VecDeque::new(),
             at_work: 0,
             pauses: BTreeSet::new(),
-            failures: BTreeMap::new(),
-            order: VecDeque::new(),
             delivered: 0,
             failed: 0,
         }
@@ -278,8 +271,8 @@ impl Callbacks {
             reason: short(&reason),
             given_up,
         };
-        effects.push(Effect::Failed(failure.clone()));
-        self.note(failure);
+        effects.push(Effect::Failed(failure));
+        self.failed += 1;
         if given_up {
             self.end(key, &mut effects);
         } else {
@@ -305,13 +298,6 @@ impl Callbacks {
     /// When to call [`Callbacks::wake`].
     pub fn next_wake(&self) -> Timestamp {
         self.pauses.first().map_or(Timestamp::NEVER, |(at, _)| *at)
-    }
-
-    /// The last failures, the latest first.
-    pub fn failures(&self) -> Vec<CallbackFailure> {
-        let mut failures: Vec<_> = self.failures.values().cloned().collect();
-        failures.sort_by_key(|failure| std::cmp::Reverse(failure.failed_at));
-        failures
     }
 
     /// How many there were, and are.
@@ -380,19 +366,6 @@ impl Callbacks {
         let Some(ended) = self.under_way.remove(key) else { return };
         self.leave(&ended.host);
         self.go_on(effects);
-    }
-
-    fn note(&mut self, failure: CallbackFailure) {
-        self.failed += 1;
-        let guid = failure.task_guid.clone();
-        if self.failures.insert(guid.clone(), failure).is_none() {
-            self.order.push_back(guid);
-        }
-        if self.order.len() > FAILURES
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.failures.remove(&oldest);
-        }
     }
 }
 

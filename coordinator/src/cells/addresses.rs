@@ -18,7 +18,7 @@ use volvox_protocol::request::{CellOrder, WorkBatch};
 use volvox_protocol::time::Timestamp;
 
 use super::orders::{self, Pushed, Queue};
-use crate::auction::driver::Input;
+use crate::auction::rounds::Input;
 
 /// How long a cell is left alone after a message that failed.
 const PAUSE: Duration = Duration::from_secs(1);

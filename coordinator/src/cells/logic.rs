@@ -1,8 +1,7 @@
-//! The cells as one value: what the mesh, the board and time say goes in, what the auction, the board
-//! and the cells are to be told comes out. Nothing is done here.
+//! The cells as one value: what the mesh and time say goes in, what the auction, the board and the cells
+//! are to be told comes out. Nothing is done here.
 //!
-//! A cell that has gone is remembered: if it comes back, it need not say again what it is. The auction
-//! may miss something when it is busy; then it is told everything again.
+//! A cell that has gone is remembered: if it comes back, it need not say again what it is.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -20,8 +19,7 @@ use volvox_protocol::time::Timestamp;
 use super::digests::{Sight, Watch};
 use super::presence::{Holding, Presence, Release, Word};
 use super::settings::Settings;
-use crate::auction::driver::Input;
-use crate::bbs::command::Effect;
+use crate::auction::rounds::Input;
 use crate::bbs::state::Records;
 
 /// A coordinator that has found nobody who knew anything settles after so many times the time.
@@ -42,8 +40,6 @@ pub enum Told {
     Close(CellId),
     /// The cell is to be told this.
     Order(CellId, CellOrder),
-    /// All cells are to sync.
-    SyncAll,
     /// Readers are to see what [`Floor::cell`] says of this cell now.
     Show(CellId),
     /// For people, and to be counted.
@@ -123,9 +119,6 @@ pub struct Floor {
     settle_after: std::time::Duration,
     /// When it is time to say that all have been heard.
     settle_at: Timestamp,
-    /// The auction has missed something: it is told everything again.
-    auction_is_behind: bool,
-    effects_lost: u64,
     out: Vec<Told>,
 }
 
@@ -138,8 +131,6 @@ impl Floor {
             cells: BTreeMap::new(),
             settle_after: settings.settle_after,
             settle_at: now + settings.settle_after * ALONE,
-            auction_is_behind: false,
-            effects_lost: 0,
             out: Vec::new(),
         }
     }
@@ -171,11 +162,6 @@ impl Floor {
     /// Whether all cells that are there have been heard.
     pub fn is_settled(&self) -> bool {
         self.presence.is_settled()
-    }
-
-    /// The auction did not hear something of cells.
-    pub fn auction_missed(&mut self) {
-        self.auction_is_behind = true;
     }
 
     /// What follows from all that was taken in since this was last called.
@@ -310,24 +296,6 @@ impl Floor {
         }
     }
 
-    /// A commit of the board asks for this.
-    pub fn asked(&mut self, effects: Vec<Effect>) {
-        for effect in effects {
-            let told = match effect {
-                Effect::RequestAuction(lrps, tasks) => Told::Auction(Input::Request(lrps, tasks)),
-                Effect::StopInstance(key, instance) => {
-                    Told::Order(instance.cell_id.clone(), CellOrder::StopInstance(key, instance))
-                }
-                Effect::UpdateInstance(key, instance) => {
-                    Told::Order(instance.cell_id.clone(), CellOrder::UpdateInstance(key, instance))
-                }
-                Effect::CancelTask(cell, task) => Told::Order(cell, CellOrder::CancelTask(task)),
-                Effect::CallBack(_) => continue,
-            };
-            self.out.push(told);
-        }
-    }
-
     /// What is due because of who is there.
     pub fn pass(&mut self, now: Timestamp, records: &Records) {
         let words = self.presence.pass(now);
@@ -340,22 +308,8 @@ impl Floor {
         }
     }
 
-    /// What is looked at once in a while. `effects_lost`: so many that the board asked for never came
-    /// here. `is_idle`: nothing is under way to this cell, and nothing that it asked is being answered.
-    pub fn look(
-        &mut self,
-        now: Timestamp,
-        records: &Records,
-        effects_lost: u64,
-        is_idle: impl Fn(&CellId) -> bool,
-    ) {
-        if effects_lost > self.effects_lost {
-            self.effects_lost = effects_lost;
-            self.out.push(Told::SyncAll);
-        }
-        if std::mem::take(&mut self.auction_is_behind) {
-            self.tell_auction_everything();
-        }
+    /// What is looked at once in a while. `is_idle`: nothing is under way to this cell.
+    pub fn look(&mut self, now: Timestamp, records: &Records, is_idle: impl Fn(&CellId) -> bool) {
         self.compare_digests(now, records, is_idle);
         // The timer begins anew with everything that is heard: in a storm it might never end.
         self.pass(now, records);

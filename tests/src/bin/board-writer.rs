@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use volvox_coordinator::bbs::command::{Command, Effect};
-use volvox_coordinator::bbs::driver::{Bbs, Converge, Outlet};
+use volvox_coordinator::bbs::command::Command;
 use volvox_coordinator::bbs::settings::Settings;
+use volvox_coordinator::core::{Converge, Settings as CoreSettings, Traces};
+use volvox_coordinator::driver::{Bbs, Subscribers};
 use volvox_protocol::cell::CellPresence;
 use volvox_protocol::event::Event;
 use volvox_protocol::id::{CellId, Domain};
@@ -20,12 +21,13 @@ fn main() -> anyhow::Result<()> {
     let folder = PathBuf::from(next("folder")?);
     let round = next("round")?;
     let callers: usize = next("number of callers")?.parse()?;
+    let settings = CoreSettings { converge: Converge::WhenTold, ..CoreSettings::default() };
     if round == "panic" {
-        let bbs = Bbs::open(&folder, Settings::default(), Converge::WhenTold, Panics)?;
+        let bbs = Bbs::open(&folder, Settings::default(), settings, Panics, None)?;
         bbs.call(command("last-words", Stage::Desired)?)?;
         return Ok(());
     }
-    let bbs = Bbs::open(&folder, Settings::default(), Converge::WhenTold, ())?;
+    let bbs = Bbs::open(&folder, Settings::default(), settings, (), None)?;
     std::thread::scope(|scope| {
         // A cell that comes and goes: records change their presence, and convergence has work.
         scope.spawn(|| drop(flap(&bbs, &round)));
@@ -41,15 +43,15 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An outlet with a bug.
+/// A subscriber with a bug.
 struct Panics;
 
-impl Outlet for Panics {
-    fn tell(&mut self, _: u64, _: Vec<Event>) {
-        panic!("a bug in somebody's outlet");
+impl Subscribers for Panics {
+    fn tell(&mut self, _: u64, _: Vec<Event>, _: Traces) {
+        panic!("a bug in a subscriber");
     }
 
-    fn ask(&mut self, _: Vec<Effect>) {}
+    fn resync(&mut self, _: u64) {}
 }
 
 fn flap(bbs: &Bbs, round: &str) -> anyhow::Result<()> {

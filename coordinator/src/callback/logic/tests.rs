@@ -108,7 +108,6 @@ fn pauses_double_and_the_last_try_gives_up() {
     let effects = callbacks.called(now, now, &key("t"), Told::Again("time-out".to_owned()));
     assert!(matches!(&effects[..], [Effect::Failed(it)] if it.given_up), "{effects:?}");
     assert_eq!(callbacks.counts(), Counts { delivered: 0, failed: 3, pending: 0 });
-    assert_eq!(callbacks.failures().len(), 1);
 }
 
 #[test]
@@ -213,19 +212,4 @@ fn what_finds_no_place_is_left_to_convergence() {
     assert_eq!(callbacks.counts().pending, QUEUE);
     assert_eq!(callbacks.tell(task("more", 1, "http://two/")), []);
     assert_eq!(callbacks.counts().pending, QUEUE);
-}
-
-#[test]
-fn so_many_failures_are_remembered() {
-    let mut callbacks = new();
-    for nth in 0..=FAILURES {
-        let name = format!("t{nth}");
-        calling(&mut callbacks, &task(&name, 1, "http://one/"));
-        callbacks.called(START, START + Duration::from_secs(nth as u64), &key(&name), {
-            Told::No("no".to_owned())
-        });
-    }
-    let failures = callbacks.failures();
-    assert_eq!(failures.len(), FAILURES);
-    assert_eq!(failures[0].task_guid, guid(&format!("t{FAILURES}")), "the latest first");
 }

@@ -33,12 +33,6 @@ pub struct Counters {
     pub mismatches: u64,
     /// Pieces of work that cells have refused.
     pub work_refused: u64,
-    /// What the board asked for and nobody took: the mailbox was full.
-    pub effects_lost: u64,
-    /// What the auction did not hear because it was busy.
-    pub auction_busy: u64,
-    /// Work of which the board was not told that it has no place, because too much waited.
-    pub unplaced_lost: u64,
     /// Cells that came.
     pub cells_came: u64,
     /// Cells that went.
@@ -131,8 +125,6 @@ pub(super) struct Tally {
     pub(super) orders_lost: Count,
     pub(super) mismatches: Count,
     pub(super) work_refused: Count,
-    pub(super) auction_busy: Count,
-    pub(super) unplaced_lost: Count,
     pub(super) cells_came: Count,
     pub(super) cells_went: Count,
     pub(super) holds: Count,
@@ -148,7 +140,7 @@ impl Tally {
         self.orders[order(sent)].add(1);
     }
 
-    pub(super) fn read(&self, effects_lost: u64) -> Counters {
+    pub(super) fn read(&self) -> Counters {
         let requests = KINDS.iter().zip(&self.requests).flat_map(|(kind, results)| {
             let results = RESULTS.iter().zip(results);
             results.map(|(result, count)| ((*kind, *result), count.get()))
@@ -166,9 +158,6 @@ impl Tally {
             orders_lost: self.orders_lost.get(),
             mismatches: self.mismatches.get(),
             work_refused: self.work_refused.get(),
-            effects_lost,
-            auction_busy: self.auction_busy.get(),
-            unplaced_lost: self.unplaced_lost.get(),
             cells_came: self.cells_came.get(),
             cells_went: self.cells_went.get(),
             holds: self.holds.get(),
