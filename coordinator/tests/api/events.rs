@@ -304,9 +304,8 @@ fn a_reader_is_told_when_the_coordinator_stops() {
 
 #[test]
 fn a_slow_reader_is_dropped_and_told_and_slows_nobody() {
-    // So little is remembered that a reader which does not read falls out of it soon, and one that reads
-    // may be some commits behind: what no cell could be found for is told right after it was desired.
-    let stage = Stage::with("events.memory = 1048576\n");
+    // So little is remembered that a reader which does not read falls out of it at once.
+    let stage = Stage::with("events.memory = 8192\n");
     let mut slow = Reader::open(&stage, "/v1/events/lrp_instances.r1", None);
     let mut quick = Reader::open(&stage, "/v1/events/lrp_instances.r1", None);
     let mut seen = 0;
