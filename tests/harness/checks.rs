@@ -12,7 +12,7 @@ use volvox_coordinator::bbs::logic::{Board, check};
 use volvox_coordinator::bbs::settings::Settings;
 use volvox_coordinator::bbs::state::Records;
 use volvox_coordinator::core::Input;
-use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpState, Presence};
+use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpKey, LrpState, Presence};
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::definition::MetricTagValue;
 use volvox_protocol::deployment::LrpDeployment;
@@ -143,9 +143,13 @@ pub(super) struct Checks {
     last: Option<Arc<Records>>,
     /// The coordinator died in a commit: there may be more on the disk.
     in_doubt: bool,
-    /// Containers that nothing may end before the consumer vouches for their domain.
-    protected: BTreeSet<(CellId, ContainerGuid)>,
+    /// Containers that nothing may end before the consumer vouches for their domain, unless another
+    /// runs in their place.
+    protected: BTreeSet<Located>,
 }
+
+/// A container, and the cell that it is on.
+type Located = (CellId, ContainerGuid);
 
 impl Follower {
     fn of(records: &Records) -> Follower {
@@ -257,13 +261,20 @@ impl Checks {
         self.called_back.insert((task, made));
     }
 
-    pub(super) fn live_container_ends(&mut self, cell: &CellId, guid: &ContainerGuid) {
-        if self.protected.contains(&(cell.clone(), guid.clone())) {
-            let what = format!(
-                "{cell} ends {guid}, which runs, though the board was lost and nobody vouched for \
-                 its domain"
-            );
-            self.fail(what);
+    /// A container ends that runs. A protected one may end only when `other` runs in its place and
+    /// the board has that one: then the other is protected instead.
+    pub(super) fn live_container_ends(&mut self, ends: &Located, other: Option<Located>) {
+        if !self.protected.remove(ends) {
+            return;
+        }
+        match other {
+            Some(other) if self.to_stop.contains(&other.1) => {}
+            Some(other) => drop(self.protected.insert(other)),
+            None => self.fail(format!(
+                "{} ends {}, which runs, though the board was lost, nobody vouched for its domain \
+                 and nothing else runs in its place",
+                ends.0, ends.1
+            )),
         }
     }
 
@@ -471,6 +482,23 @@ impl World {
         }
     }
 
+    /// The container that runs in the place of this one: the board has it as the ordinary one of this
+    /// process and index, and it is on its machine.
+    pub(super) fn runs_instead(&self, key: &LrpKey, guid: &ContainerGuid) -> Option<Located> {
+        let records = self.center.alive.as_ref()?.view.snapshot();
+        let here = records.process(&key.process_guid)?.instances().iter().map(|slot| &slot.lrp);
+        let mut here = here.filter(|lrp| {
+            lrp.index == key.index && lrp.presence == Presence::Ordinary && lrp.state.is_running()
+        });
+        here.find_map(|lrp| {
+            let other = lrp.instance()?;
+            let cell = self.cells.iter().find(|cell| cell.id == other.cell_id)?;
+            let other = ContainerGuid::from(other.instance_guid.clone());
+            let runs = other != *guid && cell.machine.containers().any(|it| *it == other);
+            runs.then(|| (cell.id.clone(), other))
+        })
+    }
+
     /// Looked at now and then.
     pub(super) fn check_always(&mut self) {
         let clocks = self.center.clocks(self.now());
@@ -505,7 +533,7 @@ impl World {
         }
         let Some(alive) = &self.center.alive else { return };
         let records = alive.view.snapshot();
-        let mut live: BTreeMap<(ProcessGuid, u32), Vec<(CellId, ContainerGuid)>> = BTreeMap::new();
+        let mut live: BTreeMap<(ProcessGuid, u32), Vec<Located>> = BTreeMap::new();
         for cell in &self.cells {
             let Some(agent) = &cell.agent else {
                 // What the board has forgotten may run beside what it has: one of them has to go.
@@ -731,5 +759,36 @@ impl World {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(cell: &str, guid: &str) -> Located {
+        let guid = InstanceGuid::new(guid).expect("a name of plain letters");
+        (CellId::new(cell).expect("a name of plain letters"), ContainerGuid::from(guid))
+    }
+
+    /// Seed 7026909 with 50 cells.
+    #[test]
+    fn after_a_loss_of_the_board_one_of_two_may_end_and_the_last_one_may_not() {
+        let (first, second) = (at("a", "one"), at("b", "two"));
+        let mut checks = Checks::default();
+        checks.protected.insert(first.clone());
+        checks.live_container_ends(&second, None);
+        checks.live_container_ends(&first, Some(second.clone()));
+        assert!(checks.take().is_ok(), "the other one serves");
+        checks.live_container_ends(&second, None);
+        assert!(checks.take().is_err(), "nothing serves any more");
+    }
+
+    #[test]
+    fn after_a_loss_of_the_board_nothing_ends_that_is_alone() {
+        let mut checks = Checks::default();
+        checks.protected.insert(at("a", "one"));
+        checks.live_container_ends(&at("a", "one"), None);
+        assert!(checks.take().is_err());
     }
 }

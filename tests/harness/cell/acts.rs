@@ -67,16 +67,17 @@ impl World {
     /// A container that lives is ended on the rep's word.
     fn container_ends(&mut self, nth: usize, guid: &ContainerGuid, how: Ends, was: ContainerState) {
         let Some(agent) = &self.cells[nth].agent else { return };
-        let is_lrp = |agent: &super::Agent| {
-            agent.cell.container(guid).is_some_and(|it| matches!(it.owner, Owner::Lrp { .. }))
+        let Some(Owner::Lrp { key, .. }) = agent.cell.container(guid).map(|it| it.owner) else {
+            return;
         };
-        if was != ContainerState::Running || !is_lrp(agent) {
+        if was != ContainerState::Running {
             return;
         }
+        let other = self.runs_instead(&key, guid);
         let evacuates = agent.evacuates();
         self.count("live container ended");
         let id = self.cells[nth].id.clone();
-        self.checks.live_container_ends(&id, guid);
+        self.checks.live_container_ends(&(id.clone(), guid.clone()), other);
         self.tell(|| format!("{id}: {how:?} {guid}, which runs"));
         match how {
             _ if evacuates => {}
