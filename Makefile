@@ -230,8 +230,8 @@ reference: setup ## Write docs/reference anew from the programs themselves; need
 	VOLVOX_WRITE=1 cargo test -q -p volvox-tests --test release -- reference cluster
 
 golden: setup ## Write the golden bytes of messages and records again: right for what is new, see golden/src/lib.rs
-	VOLVOX_WRITE=1 cargo test -q -p volvox-protocol -p volvox-mesh -p volvox-coordinator -p volvox-agent --lib golden
-	VOLVOX_WRITE=1 cargo test -q -p volvox-protocol -p volvox-coordinator --test golden
+	VOLVOX_WRITE=1 cargo test -q -p volvox-mesh -p volvox-agent --lib golden
+	VOLVOX_WRITE=1 cargo test -q -p volvox-protocol --test golden
 
 # Each in a folder of its own; the dependencies that both have are built once.
 upgrade-mesh: setup ## A mesh of the version before foca and this one side by side: real processes; needs root

@@ -66,7 +66,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("host", &["protocol"]),
     ("mesh", &["protocol", "host", "golden"]),
     ("agent", &["protocol", "host", "mesh", "golden"]),
-    ("coordinator", &["protocol", "host", "mesh", "golden"]),
+    ("coordinator", &["protocol", "host", "mesh"]),
     ("cli", &["protocol", "host"]),
     ("bench", &["protocol", "host", "mesh", "agent", "coordinator", "tests"]),
     ("tests", &["protocol", "host", "mesh", "agent", "coordinator", "cli"]),

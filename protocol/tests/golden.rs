@@ -387,7 +387,7 @@ fn actual(state: LrpState, presence: Presence) -> ActualLrp {
     }
 }
 
-/// What the board keeps. Which table and version each is in: `golden/board.txt` of the coordinator.
+/// What the board keeps. Versions and checksums around it: `coordinator/src/bbs/store/codec.rs`.
 #[test]
 fn records_have_the_bytes_that_other_releases_know() {
     let mut golden = golden("records");
