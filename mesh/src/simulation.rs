@@ -336,7 +336,8 @@ impl Simulation {
 
     /// A member does nothing for a while.
     pub fn pause(&mut self, place: usize, span: Duration) {
-        self.members[place].paused_until = self.now + span;
+        let paused_until = &mut self.members[place].paused_until;
+        *paused_until = (self.now + span).max(*paused_until);
     }
 
     /// A member's machine gets another address.
