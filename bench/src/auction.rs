@@ -155,7 +155,7 @@ fn whole_round(cells: &[Cell], instances: usize) -> anyhow::Result<f64> {
         let starts = workload(42, instances)?;
         let start = Instant::now();
         rounds.request(starts, Vec::new());
-        let orders = rounds.think(Timestamp::from_secs(1), &Everything);
+        let orders = rounds.run_round(Timestamp::from_secs(1), &Everything);
         times.push(start.elapsed().as_secs_f64() * 1e3);
         anyhow::ensure!(orders.unplaced.is_empty(), "{} found no cell", orders.unplaced.len());
     }
@@ -191,7 +191,7 @@ fn full_fleet(figures: &mut Figures) -> anyhow::Result<String> {
     let mut rounds = hears(&cells);
     rounds.request(workload(42, 100_000)?, Vec::new());
     let mut now = Timestamp::from_secs(1);
-    rounds.think(now, &Everything);
+    rounds.run_round(now, &Everything);
     let mut times = Vec::new();
     for version in 2..2 + RUNS as u64 {
         // Enough for the smallest: somebody must look.
@@ -200,7 +200,7 @@ fn full_fleet(figures: &mut Figures) -> anyhow::Result<String> {
         now = rounds.wake_at().map_or(now, |at| at.max(now));
         anyhow::ensure!(rounds.is_due(now) && rounds.waiting() == 100_000, "all of it waits");
         let start = Instant::now();
-        rounds.think(now, &Everything);
+        rounds.run_round(now, &Everything);
         times.push(start.elapsed().as_secs_f64() * 1e3);
     }
     let look_ms = percentile(&times, 0);

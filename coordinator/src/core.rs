@@ -327,17 +327,17 @@ impl Core {
         match event {
             MemberEvent::Present { identity, generation, address } => {
                 if identity.kind == Kind::Cell {
-                    self.floor.came(now.ran, &identity, Some(generation), address);
+                    self.floor.cell_present(now.ran, &identity, Some(generation), address);
                 }
             }
             MemberEvent::Missing { identity, left } => {
                 if identity.kind == Kind::Cell {
-                    self.floor.went(now.ran, &identity, left);
+                    self.floor.cell_missing(now.ran, &identity, left);
                 }
             }
             MemberEvent::Published(record) => match &record.content {
-                Content::Info(info) => self.floor.heard_info(Arc::new(info.clone())),
-                Content::Load(load) => self.floor.heard_load(load.clone()),
+                Content::Info(info) => self.floor.on_info(Arc::new(info.clone())),
+                Content::Load(load) => self.floor.on_load(load.clone()),
                 Content::Certificate | Content::Alive(_) | Content::Revocations(_) => {}
             },
             MemberEvent::Revoked(_)
@@ -383,7 +383,7 @@ impl Core {
             done.answers.push(answer);
         }
         if self.detached.is_some() {
-            self.board.take_back(at, std::mem::take(&mut done.changes).into_iter());
+            self.board.roll_back(at, std::mem::take(&mut done.changes).into_iter());
         }
         done
     }
@@ -489,7 +489,7 @@ impl Core {
             Err(error) => {
                 self.schedule.failed(at, &error);
                 if !mutated(Bug::NotTakenBack) {
-                    self.board.take_back(at, changes.into_iter());
+                    self.board.roll_back(at, changes.into_iter());
                 }
                 let error = Arc::new(error);
                 answers = answers.into_iter().map(|answer| answer.not_saved(&error)).collect();
@@ -562,7 +562,7 @@ impl Core {
                     self.order(now, &cell, CellOrder::CancelTask(task));
                 }
                 Effect::CallBack(task) => {
-                    let effects = self.callbacks.tell(task);
+                    let effects = self.callbacks.start(task);
                     self.follow_callbacks(effects);
                 }
             }
@@ -653,7 +653,7 @@ impl Core {
         if !self.may_hold_round() || !self.auction.is_due(now.ran) {
             return;
         }
-        let round = self.auction.think(now.ran, &*self.view.snapshot());
+        let round = self.auction.run_round(now.ran, &*self.view.snapshot());
         debug!(
             round = round.round,
             cells = round.sends.len(),

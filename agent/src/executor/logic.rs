@@ -437,14 +437,14 @@ impl Depot {
         let Some(tree) = &mut held.tree else { return };
         let effects = tree.apply(turn.now, input);
         turn.touched.insert(guid.clone());
-        self.absorb(turn, guid, effects);
+        self.apply_steps(turn, guid, effects);
         if let Some(process) = ended {
             // What it makes is written down by now: the record of the exit is not needed again.
             turn.perform(guid, Deed::ForgetExit(process));
         }
     }
 
-    fn absorb(&mut self, turn: &mut Turn, guid: &ContainerGuid, effects: Vec<steps::Effect>) {
+    fn apply_steps(&mut self, turn: &mut Turn, guid: &ContainerGuid, effects: Vec<steps::Effect>) {
         for effect in effects {
             match effect {
                 steps::Effect::StartTimer { timer, after } => {

@@ -344,7 +344,7 @@ impl Driver {
         loop {
             let now = self.clock.now();
             self.go_on_testing(now);
-            let effects = self.rep.go_on(now);
+            let effects = self.rep.poll_outputs(now);
             if effects.is_empty() {
                 return self.write_again(now);
             }
@@ -488,7 +488,7 @@ impl Driver {
 
     fn go_on_testing(&mut self, now: Timestamp) {
         let Some(test) = &mut self.test else { return };
-        for effect in test.go_on(now) {
+        for effect in test.poll_outputs(now) {
             match effect {
                 self_test::Effect::Begin(guid) => self.begin_test(&guid),
                 self_test::Effect::Delete(guid) => {

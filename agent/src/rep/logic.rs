@@ -1,5 +1,5 @@
 //! The rep as one value: what it hears goes into [`Rep::apply`], what follows comes out of
-//! [`Rep::go_on`], and nothing is done here.
+//! [`Rep::poll_outputs`], and nothing is done here.
 //!
 //! For each container it keeps what the executor last said of it and what the board is believed to
 //! have. A belief comes from a sync or from the board's own answers. Container events and the regular
@@ -394,7 +394,7 @@ impl Rep {
         }
     }
 
-    /// Takes one input in. What follows from it comes out of [`Rep::go_on`].
+    /// Takes one input in. What follows from it comes out of [`Rep::poll_outputs`].
     pub fn apply(&mut self, now: Timestamp, input: Input) {
         match input {
             Input::Containers(changed, free) => self.saw(now, changed, free),
@@ -404,8 +404,8 @@ impl Rep {
             Input::NotRun(guid, reason) => self.not_run(guid, &reason),
             Input::NotDeleted(guid) => self.not_deleted(now, &guid),
             Input::NotStopped(guid) => self.not_stopped(now, guid),
-            Input::CoordinatorPresent => self.met(now),
-            Input::CoordinatorMissing => self.lost(now),
+            Input::CoordinatorPresent => self.coordinator_present(now),
+            Input::CoordinatorMissing => self.coordinator_missing(now),
             Input::Reported(of, outcome) if of == self.contact => self.reported(now, outcome),
             Input::Fetched(of, outcome) if of == self.contact => self.fetched(now, outcome),
             Input::Synced(of, outcome) if of == self.contact => self.synced(now, outcome),
@@ -417,7 +417,7 @@ impl Rep {
     }
 
     /// What follows from all that was taken in: to be called after each batch of inputs.
-    pub fn go_on(&mut self, now: Timestamp) -> Vec<Effect> {
+    pub fn poll_outputs(&mut self, now: Timestamp) -> Vec<Effect> {
         if now >= self.next_pass {
             self.pass(now);
         }
@@ -432,7 +432,7 @@ impl Rep {
         std::mem::take(&mut self.effects)
     }
 
-    /// When to call [`Rep::go_on`] next, if nothing is heard.
+    /// When to call [`Rep::poll_outputs`] next, if nothing is heard.
     pub fn next_wake(&self) -> Timestamp {
         let asks = [self.reports.due(), self.syncing.due(), self.fetching.due()];
         let asks = asks.into_iter().flatten().filter(|_| self.coordinator.is_some());
@@ -475,19 +475,19 @@ impl Rep {
                 entry.fetched = false;
                 entry.not_before = Timestamp::ZERO;
             }
-            self.judge(now, &guid, Look::Believed);
+            self.evaluate(now, &guid, Look::Believed);
         }
     }
 
     fn judge_all(&mut self, now: Timestamp) {
         let all: Vec<ContainerGuid> = self.entries.keys().cloned().collect();
         for guid in all {
-            self.judge(now, &guid, Look::Believed);
+            self.evaluate(now, &guid, Look::Believed);
         }
     }
 
     /// The one place from which the tables are asked.
-    fn judge(&mut self, now: Timestamp, guid: &ContainerGuid, look: Look) {
+    fn evaluate(&mut self, now: Timestamp, guid: &ContainerGuid, look: Look) {
         let Some(entry) = self.entries.get(guid) else { return };
         if entry.busy != Busy::No || now < entry.not_before {
             return;
@@ -513,13 +513,13 @@ impl Rep {
         self.free = free;
         for (guid, view) in changed {
             match view {
-                Some(view) => self.saw_one(now, guid, view),
-                None => self.saw_gone(now, &guid),
+                Some(view) => self.container_changed(now, guid, view),
+                None => self.container_gone(now, &guid),
             }
         }
     }
 
-    fn saw_one(&mut self, now: Timestamp, guid: ContainerGuid, view: ContainerView) {
+    fn container_changed(&mut self, now: Timestamp, guid: ContainerGuid, view: ContainerView) {
         let owner = view.owner.clone();
         let entry =
             self.entries.entry(guid.clone()).or_insert_with(|| Entry::new(owner, Belief::Unknown));
@@ -558,10 +558,10 @@ impl Rep {
         if entry.belief == Belief::Unknown && !matches!(entry.owner, Owner::Local(_)) {
             self.syncing.want_full();
         }
-        self.judge(now, &guid, Look::Believed);
+        self.evaluate(now, &guid, Look::Believed);
     }
 
-    fn saw_gone(&mut self, now: Timestamp, guid: &ContainerGuid) {
+    fn container_gone(&mut self, now: Timestamp, guid: &ContainerGuid) {
         self.draining.remove(guid);
         let Some(entry) = self.entries.get_mut(guid) else { return };
         self.digest.take(entry.item());
@@ -580,7 +580,7 @@ impl Rep {
             }
             entry.alone.give_up();
         }
-        self.judge(now, guid, Look::Believed);
+        self.evaluate(now, guid, Look::Believed);
         self.forget_if_over(guid);
     }
 
@@ -639,7 +639,7 @@ impl Rep {
         InstanceKey { instance_guid: instance.clone(), cell_id: self.settings.cell_id.clone() }
     }
 
-    fn surprised(&mut self, guid: &ContainerGuid, likelihood: Likelihood, what: String) {
+    fn note_unexpected_row(&mut self, guid: &ContainerGuid, likelihood: Likelihood, what: String) {
         if likelihood == Likelihood::Inconceivable {
             self.inconceivable += 1;
             self.effects.push(Effect::Inconceivable(guid.clone(), what));
@@ -661,13 +661,13 @@ impl Rep {
         }
     }
 
-    fn met(&mut self, now: Timestamp) {
+    fn coordinator_present(&mut self, now: Timestamp) {
         self.begin_contact(now);
         self.coordinator = Some(());
         self.syncing.want_full();
     }
 
-    fn lost(&mut self, now: Timestamp) {
+    fn coordinator_missing(&mut self, now: Timestamp) {
         self.begin_contact(now);
         self.coordinator = None;
     }

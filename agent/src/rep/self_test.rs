@@ -99,7 +99,7 @@ impl SelfTest {
         SelfTest { settings, phase, failures: 0, count: 0, seed, effects: Vec::new() }
     }
 
-    /// When to call [`SelfTest::go_on`] next.
+    /// When to call [`SelfTest::poll_outputs`] next.
     pub fn next_wake(&self) -> Timestamp {
         match &self.phase {
             Phase::Idle { next } => *next,
@@ -177,7 +177,7 @@ impl SelfTest {
     }
 
     /// What follows.
-    pub fn go_on(&mut self, now: Timestamp) -> Vec<Effect> {
+    pub fn poll_outputs(&mut self, now: Timestamp) -> Vec<Effect> {
         match &self.phase {
             Phase::Idle { next } if *next <= now => {
                 self.count += 1;

@@ -163,7 +163,7 @@ impl FakeMachine {
                 }
                 Due::GoesOn(guid, nth) => {
                     if self.hangs(&guid, nth) {
-                        told.extend(self.go_on(&guid));
+                        told.extend(self.resume(&guid));
                     }
                 }
                 Due::Silent(guid, nth) => {
@@ -270,7 +270,7 @@ impl FakeMachine {
                 container.running.clear();
             } else {
                 // It hears all of it from what it finds, and nothing that was for the one before.
-                drop(self.go_on(guid));
+                drop(self.resume(guid));
                 self.due
                     .retain(|_, due| !matches!(due, Due::Tell(of, Outcome::Step(_)) if of == guid));
             }
@@ -406,7 +406,7 @@ impl FakeMachine {
     }
 
     /// It goes on: reaps what has ended, then does what it was asked.
-    fn go_on(&mut self, guid: &ContainerGuid) -> Vec<(ContainerGuid, Outcome)> {
+    fn resume(&mut self, guid: &ContainerGuid) -> Vec<(ContainerGuid, Outcome)> {
         let container = self.containers.get_mut(guid);
         let Some(hangs) = container.and_then(|it| it.hangs.take()) else { return Vec::new() };
         let mut told = Vec::new();

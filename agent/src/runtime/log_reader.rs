@@ -204,10 +204,10 @@ impl LogReader {
 
     /// All files, the oldest first, as they stood at one moment.
     fn files(&self) -> io::Result<Vec<(u64, File)>> {
-        let mut files = self.look()?;
+        let mut files = self.list_files()?;
         for _ in 0..LOOKS {
             // The files of the first look are open, so none of their inodes is given away.
-            let again = self.look()?;
+            let again = self.list_files()?;
             let inodes = |files: &[(u64, File)]| files.iter().map(|it| it.0).collect::<Vec<_>>();
             if inodes(&files) == inodes(&again) {
                 return Ok(files);
@@ -218,7 +218,7 @@ impl LogReader {
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
-    fn look(&self) -> io::Result<Vec<(u64, File)>> {
+    fn list_files(&self) -> io::Result<Vec<(u64, File)>> {
         // Each listing has a descriptor with a position of its own.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let listing = openat(&self.folder, ".", flags, Mode::empty())?;

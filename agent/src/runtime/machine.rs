@@ -386,7 +386,7 @@ impl Shared {
     ) -> Result<BTreeMap<ContainerGuid, Standing>, ShimError> {
         let standings = pool::side_by_side("find", TAKING_HOLD, found, |it| match it {
             Found::Known(guid) => {
-                let standing = self.take_hold(guid, attached.get(guid.as_str()))?;
+                let standing = self.attach(guid, attached.get(guid.as_str()))?;
                 Ok(Some((guid.clone(), standing)))
             }
             Found::Unknown(name) => {
@@ -398,7 +398,7 @@ impl Shared {
     }
 
     /// Takes hold of a container after a restart.
-    fn take_hold(
+    fn attach(
         &self,
         guid: &ContainerGuid,
         attached: Option<&Attached>,
@@ -413,7 +413,7 @@ impl Shared {
             Err(error @ ShimError::Io { .. }) => return Err(error),
             Err(error) => {
                 warn!(container = %guid, %error, "a container has died while no agent ran");
-                self.put_down(guid);
+                self.kill_shim(guid);
                 return Ok(dead());
             }
         };
@@ -448,7 +448,7 @@ impl Shared {
             Err(error) => {
                 debug!(container = %guid, %error, "a shim was lost");
                 // It may hang. Then nobody would hear of its container any more, and nobody could stop it.
-                self.put_down(guid);
+                self.kill_shim(guid);
                 (Vec::new(), self.recorded(guid), None)
             }
         };
@@ -481,8 +481,8 @@ impl Shared {
     }
 
     /// Whoever takes the container away tries it again.
-    fn put_down(&self, guid: &ContainerGuid) {
-        if let Err(error) = self.shims.put_down(guid.as_str()) {
+    fn kill_shim(&self, guid: &ContainerGuid) {
+        if let Err(error) = self.shims.kill(guid.as_str()) {
             error!(container = %guid, %error, "a shim that hangs cannot be ended");
         }
     }

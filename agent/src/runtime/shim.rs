@@ -259,7 +259,7 @@ impl Shims {
     }
 
     /// Ends a shim that does not answer, if it is still there. Its container dies with it.
-    pub fn put_down(&self, id: &str) -> Result<(), ShimError> {
+    pub fn kill(&self, id: &str) -> Result<(), ShimError> {
         let mut shim = match self.attach(id) {
             Ok(shim) => shim,
             // Nobody listens: it is dead.
@@ -295,7 +295,7 @@ impl Shims {
     pub fn end(&self, id: &str) -> Result<(), ShimError> {
         match self.attach(id).and_then(Shim::destroy) {
             Ok(()) => Ok(()),
-            Err(ShimError::Gone { .. }) => self.put_down(id),
+            Err(ShimError::Gone { .. }) => self.kill(id),
             Err(error) => Err(error),
         }
     }

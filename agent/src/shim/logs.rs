@@ -41,7 +41,7 @@ impl Log {
     }
 
     /// Keeps a text of the cell's own, whatever the rate is.
-    pub(crate) fn tell(&mut self, now: Timestamp, stream: LogStream, source: &str, text: &str) {
+    pub(crate) fn record(&mut self, now: Timestamp, stream: LogStream, source: &str, text: &str) {
         let mut lines = Lines::default();
         lines.take(text.as_bytes(), |line| self.write(now, stream, source, line));
         lines.flush(|line| self.write(now, stream, source, line));
@@ -135,8 +135,8 @@ mod tests {
         let mut log = Log::new(folder.path(), limits, Timestamp::ZERO);
         let at = Timestamp::from_nanos(5);
         log.line(at, LogStream::Out, "APP", b"too much");
-        log.tell(at, LogStream::Err, "CELL", "one\ntwo");
-        log.tell(at, LogStream::Out, "A\n9 out CELL", "three");
+        log.record(at, LogStream::Err, "CELL", "one\ntwo");
+        log.record(at, LogStream::Out, "A\n9 out CELL", "three");
         let kept = std::fs::read_to_string(folder.path().join("0.log")).unwrap();
         assert_eq!(kept, "5 err CELL one\n5 err CELL two\n5 out A_9_out_CELL three\n");
     }

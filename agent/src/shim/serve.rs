@@ -372,7 +372,7 @@ impl Shim {
             Request::Run(spec) => self.start_process(client, &spec),
             Request::Signal(id, signal) => self.signal(id, signal),
             Request::Log(line) => {
-                self.log.tell(wall(), line.stream, &line.source, &line.text);
+                self.log.record(wall(), line.stream, &line.source, &line.text);
                 Reply::Done
             }
             Request::Input(id, bytes) => self.terminal(client, id, |it| {

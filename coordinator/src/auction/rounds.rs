@@ -166,7 +166,7 @@ impl Rounds {
             }
             Input::Info(info) => self.cell_info(info),
             Input::Load(load) => self.cell_load(load),
-            Input::Reborn(cell) => self.cell_reborn(&cell),
+            Input::Reborn(cell) => self.cell_restarted(&cell),
             Input::Unanswered(cell, number) => self.unanswered(now, &cell, number),
         }
         0
@@ -259,9 +259,9 @@ impl Rounds {
     }
 
     /// A cell was restarted: it counts its versions and batches from the beginning.
-    pub fn cell_reborn(&mut self, cell: &CellId) {
+    pub fn cell_restarted(&mut self, cell: &CellId) {
         if let Some(heard) = self.cells.get_mut(cell) {
-            heard.begin_anew();
+            heard.reset();
         }
     }
 
@@ -365,7 +365,7 @@ impl Rounds {
 
     /// Holds a round with all work that waits and is still wanted; much parked work is left alone
     /// until its time has come.
-    pub fn think(&mut self, now: Timestamp, board: &impl Board) -> Orders {
+    pub fn run_round(&mut self, now: Timestamp, board: &impl Board) -> Orders {
         let mut batch = std::mem::take(&mut self.fresh);
         let whole = now >= self.retry_at;
         if whole {

@@ -150,11 +150,11 @@ impl Hub {
     }
 
     /// Takes in what a commit brought. Does not wait for any subscriber.
-    pub fn tell(&self, commit: u64, events: Vec<Event>) {
+    pub fn publish(&self, commit: u64, events: Vec<Event>) {
         self.tell_traced(commit, events, Traces::new());
     }
 
-    /// As [`Hub::tell`], with what callers called the calls that brought some of the events.
+    /// As [`Hub::publish`], with what callers called the calls that brought some of the events.
     pub fn tell_traced(&self, commit: u64, events: Vec<Event>, traces: Traces) {
         let mut traces = traces.into_iter().peekable();
         let last = {

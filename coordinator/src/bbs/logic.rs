@@ -107,7 +107,7 @@ impl Board {
     /// and command give the same outcome, to the byte. A rejection changes nothing.
     pub fn apply(&mut self, now: Timestamp, seed: u64, command: Command) -> Verdict {
         let mut turn = Turn::new(self, now, seed);
-        match turn.carry_out(command) {
+        match turn.dispatch(command) {
             Ok(reply) => Ok(turn.finish(reply)),
             Err(rejection) => {
                 turn.undo();
@@ -119,7 +119,7 @@ impl Board {
     /// Takes back the commands whose commit failed, but not what they said of the mesh: that is so
     /// whether or not it could be saved, and nobody will say it again. What follows from it is due
     /// anew, and [`Command::ConvergeDue`] does it.
-    pub fn take_back(&mut self, now: Timestamp, changes: impl DoubleEndedIterator<Item = Change>) {
+    pub fn roll_back(&mut self, now: Timestamp, changes: impl DoubleEndedIterator<Item = Change>) {
         let heard = |change: &Change| matches!(change, Change::Presence(..) | Change::Settled(..));
         self.undo(now, changes.filter(|change| !heard(change)));
     }
@@ -137,9 +137,9 @@ impl Board {
         match change {
             Change::Domain(_, before, after) => {
                 let Some(record) = before.as_ref().or(after.as_ref()) else { return };
-                self.judge_again(now, Subject::Domain(record.domain.clone()));
+                self.reschedule(now, Subject::Domain(record.domain.clone()));
                 for subject in self.agenda.waiting_for(&record.domain) {
-                    self.judge_again(now, subject);
+                    self.reschedule(now, subject);
                 }
             }
             Change::Deployment(_, before, after) => {
@@ -147,12 +147,12 @@ impl Board {
             }
             Change::Actual(_, before, after) => {
                 let Some(lrp) = before.as_ref().or(after.as_ref()) else { return };
-                self.judge_again(now, turn::subject_of(lrp));
+                self.reschedule(now, turn::subject_of(lrp));
                 self.judge_beside(now, lrp);
             }
             Change::Task(_, before, after) => {
                 let Some(task) = before.as_ref().or(after.as_ref()) else { return };
-                self.judge_again(now, Subject::Task(task.task_guid.clone()));
+                self.reschedule(now, Subject::Task(task.task_guid.clone()));
             }
             Change::Presence(cell, _, after) => {
                 match after {
@@ -172,14 +172,14 @@ impl Board {
                     Some(at) => self.asked.insert(subject.clone(), *at),
                     None => self.asked.remove(subject),
                 };
-                self.judge_again(now, subject.clone());
+                self.reschedule(now, subject.clone());
             }
         }
     }
 
     /// Works out anew when convergence has to look at `subject`.
-    fn judge_again(&mut self, now: Timestamp, subject: Subject) {
-        let attention = match self.judge(now, &subject) {
+    fn reschedule(&mut self, now: Timestamp, subject: Subject) {
+        let attention = match self.evaluate(now, &subject) {
             Some((attention, _)) => attention,
             None => Attention::None,
         };
@@ -191,7 +191,7 @@ impl Board {
         let tasks = self.records.tasks_on(cell).map(|task| Subject::Task(task.task_guid.clone()));
         let subjects: Vec<Subject> = instances.chain(tasks).collect();
         for subject in subjects {
-            self.judge_again(now, subject);
+            self.reschedule(now, subject);
         }
     }
 
@@ -203,7 +203,7 @@ impl Board {
 }
 
 impl Turn<'_> {
-    fn carry_out(&mut self, command: Command) -> Result<Reply, Rejection> {
+    fn dispatch(&mut self, command: Command) -> Result<Reply, Rejection> {
         match command {
             Command::UpsertDomain(domain, ttl) => self.upsert_domain(domain, ttl),
             Command::DesireLrp(desired) => self.desire_lrp(desired.into_inner()),

@@ -190,7 +190,7 @@ impl Callbacks {
     }
 
     /// Takes on a task, unless it is being told of already, or too many are.
-    pub fn tell(&mut self, task: Arc<Task>) -> Vec<Effect> {
+    pub fn start(&mut self, task: Arc<Task>) -> Vec<Effect> {
         let mut effects = Vec::new();
         let key = key_of(&task);
         // Convergence asks again for those that found no place.
@@ -201,7 +201,7 @@ impl Callbacks {
         let telling = Telling { task, host, tries: 0, stage: Stage::Waits };
         self.under_way.insert(key.clone(), telling);
         self.line_up(key);
-        self.go_on(&mut effects);
+        self.fill_places(&mut effects);
         effects
     }
 
@@ -277,7 +277,7 @@ impl Callbacks {
             self.end(key, &mut effects);
         } else {
             self.pause(now, key);
-            self.go_on(&mut effects);
+            self.fill_places(&mut effects);
         }
         effects
     }
@@ -291,7 +291,7 @@ impl Callbacks {
             self.line_up(key);
         }
         let mut effects = Vec::new();
-        self.go_on(&mut effects);
+        self.fill_places(&mut effects);
         effects
     }
 
@@ -320,7 +320,7 @@ impl Callbacks {
     }
 
     /// Gives places to those who are next.
-    fn go_on(&mut self, effects: &mut Vec<Effect>) {
+    fn fill_places(&mut self, effects: &mut Vec<Effect>) {
         while self.at_work < self.settings.at_once.max(1)
             && let Some(key) = self.line.pop_front()
         {
@@ -365,7 +365,7 @@ impl Callbacks {
     fn end(&mut self, key: &Key, effects: &mut Vec<Effect>) {
         let Some(ended) = self.under_way.remove(key) else { return };
         self.leave(&ended.host);
-        self.go_on(effects);
+        self.fill_places(effects);
     }
 }
 

@@ -62,7 +62,7 @@ impl Watch {
     }
 
     /// Looks at a cell; says whether it is to sync now.
-    pub fn look(&mut self, now: Timestamp, cell: &CellId, sight: Sight) -> bool {
+    pub fn check_drift(&mut self, now: Timestamp, cell: &CellId, sight: Sight) -> bool {
         let Sight::Quiet { said, board } = sight else {
             // Not to be judged now. If the difference outlasts it, it begins anew.
             if let Some(known) = self.differ.get_mut(cell) {
@@ -135,7 +135,7 @@ mod tests {
     /// The seconds at which an order is given, if each second is looked at.
     fn orders(seconds: std::ops::Range<u64>, sight: impl Fn(u64) -> Sight) -> Vec<u64> {
         let mut watch = watch();
-        let due = |second: &u64| watch.look(at(*second), &cell(), sight(*second));
+        let due = |second: &u64| watch.check_drift(at(*second), &cell(), sight(*second));
         seconds.filter(due).collect()
     }
 
@@ -181,10 +181,10 @@ mod tests {
     #[test]
     fn who_is_forgotten_begins_anew() {
         let mut watch = watch();
-        watch.look(at(0), &cell(), sight(1, 2));
+        watch.check_drift(at(0), &cell(), sight(1, 2));
         watch.forget(&cell());
-        assert!(!watch.look(at(10), &cell(), sight(1, 2)));
-        assert!(watch.look(at(20), &cell(), sight(1, 2)));
+        assert!(!watch.check_drift(at(10), &cell(), sight(1, 2)));
+        assert!(watch.check_drift(at(20), &cell(), sight(1, 2)));
         assert_eq!(watch.differing(), 1);
     }
 
@@ -205,7 +205,7 @@ mod tests {
                     1 | 2 => since = since.or(Some(second)),
                     _ => {}
                 }
-                if watch.look(at(second), &cell(), seen) {
+                if watch.check_drift(at(second), &cell(), seen) {
                     prop_assert!(since.is_some_and(|since| since + 10 <= second));
                     prop_assert!(last.is_none_or(|last| last + 10 <= second));
                     last = Some(second);

@@ -182,7 +182,7 @@ impl Floor {
     }
 
     /// A cell is there: new, again, in a new life, or at another address.
-    pub fn came(
+    pub fn cell_present(
         &mut self,
         now: Timestamp,
         identity: &MemberIdentity,
@@ -207,15 +207,15 @@ impl Floor {
             let note = if is_new { Note::Came } else { Note::Restarted };
             self.out.push(Told::Note(note(cell.clone(), identity.member)));
             // What its last life said is told again: it stands until the new one says otherwise.
-            self.tell_anew(cell);
+            self.restart_in_auction(cell);
         }
-        let words = self.presence.came(now, cell);
+        let words = self.presence.cell_present(now, cell);
         self.say(words);
         self.out.push(Told::Show(cell.clone()));
     }
 
     /// A cell is there no longer; whether it said goodbye.
-    pub fn went(&mut self, now: Timestamp, identity: &MemberIdentity, left: bool) {
+    pub fn cell_missing(&mut self, now: Timestamp, identity: &MemberIdentity, left: bool) {
         let cell = &identity.name;
         let Some(known) = self.cells.get_mut(cell) else { return };
         if known.there.is_none_or(|it| it.member != identity.member) {
@@ -226,20 +226,20 @@ impl Floor {
         self.out.push(Told::Auction(Input::Gone(cell.clone())));
         self.out.push(Told::Close(cell.clone()));
         self.watch.forget(cell);
-        let words = self.presence.went(now, cell);
+        let words = self.presence.cell_missing(now, cell);
         self.say(words);
         self.out.push(Told::Show(cell.clone()));
     }
 
     /// A cell says what it is.
-    pub fn heard_info(&mut self, info: Arc<CellInfo>) {
+    pub fn on_info(&mut self, info: Arc<CellInfo>) {
         let cell = info.cell_id.clone();
         let known = self.cells.entry(cell.clone()).or_default();
         let goes_back = known.info.as_ref().is_some_and(|it| info.version < it.version);
         known.info = Some(Arc::clone(&info));
         if known.there.is_some() {
             if goes_back {
-                self.tell_anew(&cell);
+                self.restart_in_auction(&cell);
             } else {
                 self.out.push(Told::Auction(Input::Info(info)));
             }
@@ -248,7 +248,7 @@ impl Floor {
     }
 
     /// A cell says how it is doing.
-    pub fn heard_load(&mut self, load: CellLoad) {
+    pub fn on_load(&mut self, load: CellLoad) {
         let cell = load.cell_id.clone();
         let known = self.cells.entry(cell.clone()).or_default();
         if known.load.as_ref() == Some(&load) {
@@ -261,7 +261,7 @@ impl Floor {
         known.load = Some(load.clone());
         if known.there.is_some() {
             if goes_back {
-                self.tell_anew(&cell);
+                self.restart_in_auction(&cell);
             } else {
                 self.out.push(Told::Auction(Input::Load(load)));
             }
@@ -270,7 +270,7 @@ impl Floor {
     }
 
     /// Has the auction begin anew with a cell that is there.
-    fn tell_anew(&mut self, cell: &CellId) {
+    fn restart_in_auction(&mut self, cell: &CellId) {
         let Some(known) = self.cells.get(cell) else { return };
         let info = known.info.clone().map(Input::Info);
         let load = known.load.clone().map(Input::Load);
@@ -328,7 +328,7 @@ impl Floor {
             let is_quiet = load.digest == board || is_idle(cell);
             let said = load.digest;
             let sight = if is_quiet { Sight::Quiet { said, board } } else { Sight::UnderWay };
-            if self.watch.look(now, cell, sight) {
+            if self.watch.check_drift(now, cell, sight) {
                 self.out.push(Told::Note(Note::Differs(cell.clone())));
                 self.out.push(Told::Order(cell.clone(), CellOrder::Sync));
             }
@@ -340,7 +340,7 @@ impl Floor {
             self.cells.iter().map(|(cell, known)| (cell.clone(), known.there.is_some())).collect();
         for (cell, is_there) in cells {
             if is_there {
-                self.tell_anew(&cell);
+                self.restart_in_auction(&cell);
             } else {
                 self.out.push(Told::Auction(Input::Gone(cell)));
             }
@@ -361,9 +361,9 @@ impl Floor {
                 if let Some(there) = &mut known.there {
                     there.generation = None;
                 }
-                self.came(now, &identity, None, address);
+                self.cell_present(now, &identity, None, address);
             } else {
-                self.went(now, &identity, false);
+                self.cell_missing(now, &identity, false);
             }
         }
         self.tell_auction_everything();

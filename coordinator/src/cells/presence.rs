@@ -140,7 +140,7 @@ impl Presence {
     }
 
     /// The mesh has heard a cell.
-    pub fn came(&mut self, now: Timestamp, cell: &CellId) -> Vec<Word> {
+    pub fn cell_present(&mut self, now: Timestamp, cell: &CellId) -> Vec<Word> {
         if !self.present.insert(cell.clone()) {
             return Vec::new();
         }
@@ -157,7 +157,7 @@ impl Presence {
     }
 
     /// The mesh finds a cell missing.
-    pub fn went(&mut self, now: Timestamp, cell: &CellId) -> Vec<Word> {
+    pub fn cell_missing(&mut self, now: Timestamp, cell: &CellId) -> Vec<Word> {
         if !self.present.remove(cell) {
             return Vec::new();
         }

@@ -79,13 +79,13 @@ impl Depot {
         let mut depot = Depot { settings, registry, held, timers: Timers::default() };
         let mut turn = Turn::new(now);
         for (guid, standing) in standings {
-            depot.settle(&mut turn, &guid, standing);
+            depot.recover(&mut turn, &guid, standing);
         }
         let effects = depot.close(turn);
         (depot, effects)
     }
 
-    fn settle(&mut self, turn: &mut Turn, guid: &ContainerGuid, standing: Standing) {
+    fn recover(&mut self, turn: &mut Turn, guid: &ContainerGuid, standing: Standing) {
         let Some((state, deletion)) =
             self.registry.container(guid).map(|it| (it.state, it.deletion))
         else {
@@ -99,7 +99,7 @@ impl Depot {
         }
         match state {
             ContainerState::Reserved | ContainerState::Completed => {}
-            ContainerState::Initializing => self.interrupted(turn, guid),
+            ContainerState::Initializing => self.create_interrupted(turn, guid),
             ContainerState::Created | ContainerState::Running => {
                 self.reattach(turn, guid, standing);
             }
@@ -110,7 +110,7 @@ impl Depot {
     }
 
     /// Nothing of its work has begun, so it can be tried again.
-    fn interrupted(&mut self, turn: &mut Turn, guid: &ContainerGuid) {
+    fn create_interrupted(&mut self, turn: &mut Turn, guid: &ContainerGuid) {
         let reason = "failed to create container: the agent was restarted";
         let result = RunResult {
             failed: true,
@@ -130,7 +130,7 @@ impl Depot {
         }
         let again = tree.resume(turn.now);
         let processes: Vec<_> = tree.processes().collect();
-        self.absorb(turn, guid, again);
+        self.apply_steps(turn, guid, again);
         let (running, exited, is_alive) = match standing {
             Standing::Alive { running, exited } => (running, exited, true),
             Standing::Dead { exited } => (BTreeSet::new(), exited, false),

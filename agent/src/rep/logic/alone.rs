@@ -180,7 +180,7 @@ impl Rep {
             entry.not_before = now + self.settings.pass_every;
         } else {
             // There is a coordinator again, and it finds another cell.
-            self.judge(now, guid, Look::Believed);
+            self.evaluate(now, guid, Look::Believed);
         }
     }
 

@@ -31,7 +31,7 @@ impl Rep {
     /// Stops a container: at once, unless somebody may be talking to it.
     pub(super) fn drain(&mut self, now: Timestamp, guid: &ContainerGuid) {
         if self.begin_drain(now, guid, Then::Stop) {
-            self.judge(now, guid, Look::Believed);
+            self.evaluate(now, guid, Look::Believed);
         } else {
             self.effects.push(Effect::Stop(guid.clone()));
         }

@@ -51,7 +51,7 @@ impl Rep {
             }
             _ => rep_lrp(container, lrp),
         };
-        self.surprised(guid, likelihood, format!("{container:?} × {lrp:?}: {action:?}"));
+        self.note_unexpected_row(guid, likelihood, format!("{container:?} × {lrp:?}: {action:?}"));
         let on = self.on(&instance);
         match action {
             LrpAction::Nothing => {
@@ -212,7 +212,7 @@ impl Rep {
         } else {
             // An evacuee is asked about at once, not at the next poll.
             entry.not_before = Timestamp::ZERO;
-            self.judge(now, guid, Look::Believed);
+            self.evaluate(now, guid, Look::Believed);
         }
     }
 

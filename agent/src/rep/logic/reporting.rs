@@ -219,7 +219,7 @@ impl Rep {
             Owner::Task { .. } => self.task_answered(&guid, &request, answer),
             Owner::Local(_) => {}
         }
-        self.judge(now, &guid, Look::Believed);
+        self.evaluate(now, &guid, Look::Believed);
         self.forget_if_over(&guid);
     }
 

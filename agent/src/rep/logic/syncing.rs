@@ -122,7 +122,7 @@ impl Rep {
         let records = Records::of(&pages);
         for (guid, version) in &asked.versions {
             let look = self.believe_record(guid, *version, &records);
-            self.judge(now, guid, look);
+            self.evaluate(now, guid, look);
             self.stop_if_told(now, guid, &records);
             // It may be gone by now.
             self.forget_if_over(guid);

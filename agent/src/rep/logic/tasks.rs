@@ -35,7 +35,11 @@ impl Rep {
         let (task, record, granted) = (task.clone(), *record, entry.granted);
         let container = view::of_task_container(entry.container.as_ref().map(|it| &it.container));
         let (action, likelihood) = rep_task(container, record);
-        self.surprised(guid, likelihood, format!("{container:?} × {record:?}: {action:?}"));
+        self.note_unexpected_row(
+            guid,
+            likelihood,
+            format!("{container:?} × {record:?}: {action:?}"),
+        );
         let cell = self.settings.cell_id.clone();
         match action {
             TaskAction::Nothing if granted => self.run_task(guid, &task),

@@ -288,7 +288,7 @@ impl Stage {
 
     fn step(&mut self) -> bool {
         let looked = self.look();
-        let effects = self.rep.go_on(self.now);
+        let effects = self.rep.poll_outputs(self.now);
         let moved = looked || !effects.is_empty();
         for effect in effects {
             self.perform(effect);

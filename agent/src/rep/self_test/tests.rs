@@ -45,7 +45,7 @@ impl Tester {
     /// A test begins. Gives its container.
     fn begin(&mut self, now: Timestamp) -> ContainerGuid {
         assert!(self.test.next_wake() <= now);
-        match &self.test.go_on(now)[..] {
+        match &self.test.poll_outputs(now)[..] {
             [Effect::Begin(guid)] => {
                 assert!(guid.as_str().starts_with(PREFIX) && self.test.next_wake() > now);
                 guid.clone()
@@ -56,9 +56,9 @@ impl Tester {
 
     fn ends(&mut self, now: Timestamp, guid: &ContainerGuid, reason: Option<&str>) {
         self.test.saw(now, guid, Some(&view(guid, ContainerState::Running, None)));
-        assert!(self.test.go_on(now).is_empty());
+        assert!(self.test.poll_outputs(now).is_empty());
         self.test.saw(now, guid, Some(&view(guid, ContainerState::Completed, reason)));
-        assert_eq!(self.test.go_on(now), [Effect::Delete(guid.clone())]);
+        assert_eq!(self.test.poll_outputs(now), [Effect::Delete(guid.clone())]);
     }
 
     /// One test that fails. Gives what is said about it.
@@ -66,14 +66,14 @@ impl Tester {
         let guid = self.begin(now);
         self.ends(now, &guid, Some("no route"));
         self.test.saw(now, &guid, None);
-        self.test.go_on(now)
+        self.test.poll_outputs(now)
     }
 
     fn pass(&mut self, now: Timestamp) -> Vec<Effect> {
         let guid = self.begin(now);
         self.ends(now, &guid, None);
         self.test.saw(now, &guid, None);
-        self.test.go_on(now)
+        self.test.poll_outputs(now)
     }
 }
 
@@ -87,9 +87,9 @@ fn one_that_passes_says_nothing_and_the_next_comes_in_ten_minutes() {
     let first = tester.begin(at(0));
     tester.ends(at(1), &first, None);
     tester.test.saw(at(2), &first, None);
-    assert!(tester.test.go_on(at(2)).is_empty() && tester.test.failures() == 0);
+    assert!(tester.test.poll_outputs(at(2)).is_empty() && tester.test.failures() == 0);
     assert_eq!(tester.test.next_wake(), at(602));
-    assert!(tester.test.go_on(at(601)).is_empty());
+    assert!(tester.test.poll_outputs(at(601)).is_empty());
     assert_ne!(tester.begin(at(602)), first, "a new name each time");
 }
 
@@ -118,11 +118,11 @@ fn each_step_has_its_time() {
     let guid = tester.begin(at(0));
     assert_eq!(tester.test.next_wake(), at(30));
     tester.test.saw(at(1), &guid, Some(&view(&guid, ContainerState::Created, None)));
-    assert!(tester.test.go_on(at(29)).is_empty());
-    assert_eq!(tester.test.go_on(at(30)), [Effect::Delete(guid.clone())]);
+    assert!(tester.test.poll_outputs(at(29)).is_empty());
+    assert_eq!(tester.test.poll_outputs(at(30)), [Effect::Delete(guid.clone())]);
     assert_eq!(tester.test.next_wake(), at(60));
     tester.test.saw(at(31), &guid, None);
-    let said = tester.test.go_on(at(31));
+    let said = tester.test.poll_outputs(at(31));
     assert_eq!(said, [failed("a container did not run and end within 30s")]);
 }
 
@@ -134,18 +134,18 @@ fn one_that_cannot_be_taken_away_fails_and_no_other_is_made() {
     let mut healthy = Vec::new();
     for round in 1..5 {
         let now = at(1 + round * 30);
-        assert!(tester.test.go_on(at(round * 30)).is_empty());
-        let said = tester.test.go_on(now);
+        assert!(tester.test.poll_outputs(at(round * 30)).is_empty());
+        let said = tester.test.poll_outputs(now);
         assert!(said.contains(&Effect::Delete(guid.clone())), "{said:?}");
         assert!(!said.iter().any(|it| matches!(it, Effect::Begin(_))));
         healthy.extend(said.into_iter().filter(|it| matches!(it, Effect::Healthy(_))));
         // Its views are not those of a leftover.
         tester.test.saw(now, &guid, Some(&view(&guid, ContainerState::Completed, None)));
-        assert!(tester.test.go_on(now).is_empty() && tester.test.next_wake() > now);
+        assert!(tester.test.poll_outputs(now).is_empty() && tester.test.next_wake() > now);
     }
     assert_eq!((tester.test.failures(), healthy), (4, vec![Effect::Healthy(false)]));
     tester.test.saw(at(200), &guid, None);
-    assert!(tester.test.go_on(at(200)).is_empty());
+    assert!(tester.test.poll_outputs(at(200)).is_empty());
     assert_eq!(tester.pass(at(210)), [Effect::Healthy(true)]);
 }
 
@@ -154,7 +154,7 @@ fn one_that_vanishes_has_failed() {
     let mut tester = Tester::new();
     let guid = tester.begin(at(0));
     tester.test.saw(at(1), &guid, None);
-    assert_eq!(tester.test.go_on(at(1)), [failed("its container vanished")]);
+    assert_eq!(tester.test.poll_outputs(at(1)), [failed("its container vanished")]);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_full_cell_is_not_tested_and_not_judged() {
     tester.fail(at(0));
     tester.begin(at(10));
     tester.test.no_room(at(10));
-    assert!(tester.test.go_on(at(10)).is_empty());
+    assert!(tester.test.poll_outputs(at(10)).is_empty());
     assert_eq!((tester.test.failures(), tester.test.next_wake()), (1, at(610)));
 }
 
@@ -172,9 +172,9 @@ fn one_that_cannot_be_begun_has_failed_and_what_is_left_of_it_goes() {
     let mut tester = Tester::new();
     let guid = tester.begin(at(0));
     tester.test.not_begun(at(0), "the executor is busy".to_owned());
-    assert_eq!(tester.test.go_on(at(0)), [failed("the executor is busy")]);
+    assert_eq!(tester.test.poll_outputs(at(0)), [failed("the executor is busy")]);
     tester.test.saw(at(1), &guid, Some(&view(&guid, ContainerState::Reserved, None)));
-    assert_eq!(tester.test.go_on(at(1)), [Effect::Delete(guid)]);
+    assert_eq!(tester.test.poll_outputs(at(1)), [Effect::Delete(guid)]);
 }
 
 #[test]
@@ -186,8 +186,8 @@ fn what_an_earlier_agent_left_is_removed_and_nothing_else() {
     for guid in [&left, &others, &left] {
         tester.test.saw(at(1), guid, Some(&view(guid, ContainerState::Running, None)));
     }
-    assert_eq!(tester.test.go_on(at(1)), [Effect::Delete(left.clone())], "asked once");
+    assert_eq!(tester.test.poll_outputs(at(1)), [Effect::Delete(left.clone())], "asked once");
     tester.test.saw(at(2), &left, None);
-    assert!(tester.test.go_on(at(2)).is_empty());
+    assert!(tester.test.poll_outputs(at(2)).is_empty());
     tester.ends(at(3), &own, None);
 }

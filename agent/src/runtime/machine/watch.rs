@@ -188,13 +188,13 @@ impl Watch {
             // After what was said: whoever slept for long must not take it for silence.
             if looked_at.elapsed() >= every {
                 looked_at = Instant::now();
-                self.look(looked_at).into_iter().for_each(hear);
+                self.poll_shims(looked_at).into_iter().for_each(hear);
             }
         }
     }
 
     /// Asks those who have said nothing for long. Those who do not answer are lost.
-    fn look(&self, now: Instant) -> Vec<Heard> {
+    fn poll_shims(&self, now: Instant) -> Vec<Heard> {
         let Silence { answer_within, quiet_for } = self.0.silence;
         let long_since = |at: Instant, span: Duration| now.saturating_duration_since(at) >= span;
         let is_silent =

@@ -132,7 +132,7 @@ impl Heard {
 
     /// The cell was restarted. It counts everything from the beginning, and nothing that it said
     /// before holds; answers that are on their way are still answers.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.info = None;
         self.load = None;
         self.pause = None;

@@ -34,9 +34,9 @@ fn numbers(entries: &[Arc<Entry>]) -> Vec<u64> {
 async fn events_come_in_order_and_all_of_them() {
     let hub = Hub::new(7, Memory::default());
     let mut early = hub.subscribe();
-    hub.tell(1, vec![event(0), event(1)]);
+    hub.publish(1, vec![event(0), event(1)]);
     let mut late = hub.subscribe();
-    hub.tell(2, vec![event(2)]);
+    hub.publish(2, vec![event(2)]);
     assert_eq!(numbers(&early.next(2).await.unwrap()), [1, 2]);
     assert_eq!(numbers(&early.next(2).await.unwrap()), [3]);
     assert_eq!(numbers(&late.next(9).await.unwrap()), [3]);
@@ -64,20 +64,20 @@ async fn an_event_names_the_call_that_caused_it() {
 async fn a_waiting_reader_is_woken() {
     let hub = Hub::new(7, SMALL);
     let mut reader = hub.subscribe();
-    let (read, ()) = tokio::join!(reader.next(9), async { hub.tell(1, vec![event(0)]) });
+    let (read, ()) = tokio::join!(reader.next(9), async { hub.publish(1, vec![event(0)]) });
     assert_eq!(numbers(&read.unwrap()), [1]);
 }
 
 #[tokio::test]
 async fn reading_goes_on_after_the_last_id() {
     let hub = Hub::new(7, SMALL);
-    hub.tell(1, (0..3).map(event).collect());
+    hub.publish(1, (0..3).map(event).collect());
     let mut reader = hub.resume("0000000000000007-1".parse().unwrap()).unwrap();
     assert_eq!(numbers(&reader.next(9).await.unwrap()), [2, 3]);
     for unknown in ["0000000000000007-4", "0000000000000008-1"] {
         assert_eq!(hub.resume(unknown.parse().unwrap()).unwrap_err(), Ended::Unknown, "{unknown}");
     }
-    hub.tell(2, (0..3).map(event).collect());
+    hub.publish(2, (0..3).map(event).collect());
     assert_eq!(hub.resume("0000000000000007-1".parse().unwrap()).unwrap_err(), Ended::Unknown);
     assert!(hub.resume("0000000000000007-2".parse().unwrap()).is_ok(), "the oldest is 3");
     for text in ["", "7", "7-1", "000000000000000g-1", "0000000000000007--1", "é"] {
@@ -90,7 +90,7 @@ async fn who_is_too_slow_is_told_and_slows_nobody() {
     let hub = Hub::new(7, SMALL);
     let (mut slow, mut quick) = (hub.subscribe(), hub.subscribe());
     for commit in 1..=9 {
-        hub.tell(commit, vec![event(0)]);
+        hub.publish(commit, vec![event(0)]);
         assert_eq!(numbers(&quick.next(9).await.unwrap()), [commit]);
     }
     assert_eq!(slow.next(9).await.unwrap_err(), Ended::Lagged);
@@ -100,7 +100,7 @@ async fn who_is_too_slow_is_told_and_slows_nobody() {
 async fn texts_are_made_once_and_counted() {
     let hub = Hub::new(7, Memory { events: 100, bytes: 4_000 });
     let mut reader = hub.subscribe();
-    hub.tell(1, vec![event(0)]);
+    hub.publish(1, vec![event(0)]);
     let entry = reader.next(1).await.unwrap().remove(0);
     let text = hub.frame(reader.id_of(&entry), &entry);
     let expected =
@@ -110,7 +110,7 @@ async fn texts_are_made_once_and_counted() {
     assert_eq!(hub.frame(reader.id_of(&entry), &entry).as_ptr(), text.as_ptr());
     // Each weighs some 768 bytes: the memory holds fewer events than it could by number.
     for commit in 2..=20 {
-        hub.tell(commit, vec![event(0)]);
+        hub.publish(commit, vec![event(0)]);
         for entry in reader.next(9).await.unwrap() {
             hub.frame(reader.id_of(&entry), &entry);
         }
@@ -122,9 +122,9 @@ async fn texts_are_made_once_and_counted() {
 #[tokio::test]
 async fn a_snapshot_and_what_follows_have_no_gap_and_no_overlap() {
     let hub = Hub::new(7, SMALL);
-    hub.tell(1, vec![event(0), event(1)]);
-    hub.tell(2, vec![event(2)]);
-    hub.tell(3, vec![]);
+    hub.publish(1, vec![event(0), event(1)]);
+    hub.publish(2, vec![event(2)]);
+    hub.publish(3, vec![]);
     for (commit, expected) in [(0, vec![1, 2, 3]), (1, vec![3]), (2, vec![]), (3, vec![])] {
         let mut reader = hub.subscribe_after(commit).await.unwrap();
         let read = reader.read(9).unwrap();
@@ -132,12 +132,12 @@ async fn a_snapshot_and_what_follows_have_no_gap_and_no_overlap() {
     }
     // A commit that is shown but not told of yet: its events are in the snapshot.
     let (reader, ()) = tokio::join!(hub.subscribe_after(4), async {
-        hub.tell(4, vec![event(3)]);
-        hub.tell(5, vec![event(4)]);
+        hub.publish(4, vec![event(3)]);
+        hub.publish(5, vec![event(4)]);
     });
     assert_eq!(numbers(&reader.unwrap().next(9).await.unwrap()), [5]);
     // The events of commit 2 were forgotten when the sixth came.
-    hub.tell(6, vec![event(5), event(6)]);
+    hub.publish(6, vec![event(5), event(6)]);
     assert_eq!(hub.subscribe_after(1).await.unwrap_err(), Ended::Lagged);
     assert!(hub.subscribe_after(3).await.is_ok());
 }
@@ -146,13 +146,13 @@ async fn a_snapshot_and_what_follows_have_no_gap_and_no_overlap() {
 async fn a_board_that_was_read_anew_ends_all_and_begins_again() {
     let hub = Hub::new(7, SMALL);
     let mut reader = hub.subscribe();
-    hub.tell(1, vec![event(0)]);
+    hub.publish(1, vec![event(0)]);
     hub.resync(8, 2);
     assert_eq!(reader.next(9).await.unwrap_err(), Ended::Resync);
     assert_eq!(hub.resume("0000000000000007-1".parse().unwrap()).unwrap_err(), Ended::Unknown);
     assert_eq!(hub.subscribe_after(1).await.unwrap_err(), Ended::Lagged);
     let mut reader = hub.subscribe_after(2).await.unwrap();
-    hub.tell(3, vec![event(1)]);
+    hub.publish(3, vec![event(1)]);
     assert_eq!(numbers(&reader.next(9).await.unwrap()), [2]);
     hub.close();
     assert_eq!(reader.next(9).await.unwrap_err(), Ended::Closed);

@@ -223,7 +223,7 @@ fn check_rows(board: &Board, broken: &mut Vec<String>) {
 fn check_agenda(board: &Board, now: Timestamp, broken: &mut Vec<String>) {
     let all = board.every_subject();
     for subject in &all {
-        let judged = board.judge(now, subject);
+        let judged = board.evaluate(now, subject);
         let attention = judged.map_or(Attention::None, |(attention, _)| attention);
         let remembered = board.agenda.get(subject);
         if *remembered != attention && !attention.is_only_older(remembered) {

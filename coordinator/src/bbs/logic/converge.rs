@@ -1,7 +1,7 @@
 //! Convergence: bringing what is into line with what is desired when a message was lost, a cell
 //! went, a wait is over.
 //!
-//! [`Board::judge`] looks at one subject and says what is to be done about it and when. The
+//! [`Board::evaluate`] looks at one subject and says what is to be done about it and when. The
 //! agenda remembers its answers as records change, so [`Command::ConvergeDue`] costs what is due;
 //! [`Command::ConvergeAll`] asks it about everything, which finds the same from scratch.
 //!
@@ -75,7 +75,7 @@ type Judgement = Option<(Attention, Finding)>;
 
 impl Board {
     /// What is to be done about `subject`, and when.
-    pub(super) fn judge(&self, now: Timestamp, subject: &Subject) -> Judgement {
+    pub(super) fn evaluate(&self, now: Timestamp, subject: &Subject) -> Judgement {
         match subject {
             Subject::Domain(domain) => {
                 let (_, record) = self.records.domain(domain)?;
@@ -381,7 +381,7 @@ impl Turn<'_> {
         let mut older = 0;
         let mut known = 0;
         self.board.each_subject(|subject| {
-            let judged = self.board.judge(self.now, &subject);
+            let judged = self.board.evaluate(self.now, &subject);
             let attention = judged.map_or(Attention::None, |(attention, _)| attention);
             let remembered = self.board.agenda.get(&subject);
             known += usize::from(*remembered != Attention::None);
@@ -448,7 +448,7 @@ impl Turn<'_> {
         let mut findings = 0;
         for subject in due {
             for _ in 0..STEPS {
-                let judged = self.board.judge(self.now, &subject);
+                let judged = self.board.evaluate(self.now, &subject);
                 match judged {
                     Some((attention, finding)) if attention.is_due(self.now) => {
                         findings += 1;

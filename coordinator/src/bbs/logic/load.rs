@@ -74,7 +74,7 @@ impl Board {
         self.promote_what_runs();
         let mut found = Vec::new();
         self.each_subject(|subject| {
-            if let Some((attention, _)) = self.judge(now, &subject) {
+            if let Some((attention, _)) = self.evaluate(now, &subject) {
                 found.push((subject, attention));
             }
         });

@@ -319,9 +319,9 @@ impl Board {
         subjects.sort();
         subjects.dedup();
         for subject in subjects {
-            self.judge_again(now, subject);
+            self.reschedule(now, subject);
         }
-        self.judge_again(now, Subject::Deployment(guid.clone()));
+        self.reschedule(now, Subject::Deployment(guid.clone()));
     }
 
     /// Judges what depends on a record of the index besides the record itself: the other
@@ -334,9 +334,9 @@ impl Board {
         let deployment = Arc::clone(deployment);
         let guid = &lrp.process_guid;
         for (id, _) in deployment.definitions.iter().filter(|(id, _)| **id != lrp.definition_id) {
-            self.judge_again(now, Subject::Index(guid.clone(), id.clone(), lrp.index));
+            self.reschedule(now, Subject::Index(guid.clone(), id.clone(), lrp.index));
         }
-        self.judge_again(now, Subject::Deployment(guid.clone()));
+        self.reschedule(now, Subject::Deployment(guid.clone()));
     }
 }
 

@@ -44,7 +44,7 @@ fn ask(name: &str, question: Question) -> Effect {
 /// Brings a task to its first call.
 fn calling(callbacks: &mut Callbacks, task: &Arc<Task>) {
     let key = key_of(task);
-    let asked = callbacks.tell(Arc::clone(task));
+    let asked = callbacks.start(Arc::clone(task));
     assert_eq!(asked, [Effect::Ask(key.clone(), Question::Resolving)]);
     assert_eq!(callbacks.answered(&key, Ok(())), [Effect::Call(Arc::clone(task))]);
 }
@@ -73,7 +73,7 @@ fn a_consumer_is_told_and_its_task_deleted() {
 #[test]
 fn one_that_is_not_ours_is_not_called() {
     let mut callbacks = new();
-    callbacks.tell(task("t", 1, "http://one/"));
+    callbacks.start(task("t", 1, "http://one/"));
     let effects = callbacks.answered(&key("t"), no());
     assert_eq!(effects, [Effect::NotOurs(guid("t"), "no".to_owned())]);
     assert_eq!(callbacks.counts().pending, 0);
@@ -84,7 +84,7 @@ fn one_that_is_being_told_of_is_not_taken_on_twice() {
     let mut callbacks = new();
     let task = task("t", 1, "http://one/");
     calling(&mut callbacks, &task);
-    assert_eq!(callbacks.tell(Arc::clone(&task)), []);
+    assert_eq!(callbacks.start(Arc::clone(&task)), []);
     callbacks.called(START, START, &key("t"), Told::Yes);
     assert_eq!(callbacks.answered(&key("t"), Ok(())), [], "and not afterwards");
 }
@@ -173,11 +173,11 @@ fn one_host_has_so_many_calls_and_does_not_hold_up_the_others() {
     let mut callbacks = new();
     let names: Vec<String> = (0..20).map(|nth| format!("t{nth:02}")).collect();
     for name in &names {
-        callbacks.tell(task(name, 1, "http://slow/"));
+        callbacks.start(task(name, 1, "http://slow/"));
     }
     assert_eq!(callbacks.at_work, PER_HOST);
     assert_eq!(
-        callbacks.tell(task("other", 1, "http://fast/")),
+        callbacks.start(task("other", 1, "http://fast/")),
         [ask("other", Question::Resolving)]
     );
     // Who leaves lets in the one that has waited longest; a pause gives the place back too.
@@ -196,7 +196,7 @@ fn one_host_has_so_many_calls_and_does_not_hold_up_the_others() {
 fn only_so_many_are_called_at_once() {
     let mut callbacks = Callbacks::new(Settings { at_once: 2, ..Settings::default() });
     for nth in 0..4 {
-        callbacks.tell(task(&format!("t{nth}"), 1, &format!("http://h{nth}/")));
+        callbacks.start(task(&format!("t{nth}"), 1, &format!("http://h{nth}/")));
     }
     assert_eq!(callbacks.at_work, 2);
     let effects = callbacks.answered(&key("t1"), no());
@@ -207,9 +207,9 @@ fn only_so_many_are_called_at_once() {
 fn what_finds_no_place_is_left_to_convergence() {
     let mut callbacks = new();
     for nth in 0..QUEUE {
-        callbacks.tell(task(&format!("t{nth}"), 1, "http://one/"));
+        callbacks.start(task(&format!("t{nth}"), 1, "http://one/"));
     }
     assert_eq!(callbacks.counts().pending, QUEUE);
-    assert_eq!(callbacks.tell(task("more", 1, "http://two/")), []);
+    assert_eq!(callbacks.start(task("more", 1, "http://two/")), []);
     assert_eq!(callbacks.counts().pending, QUEUE);
 }

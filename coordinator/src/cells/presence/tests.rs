@@ -18,7 +18,7 @@ fn cell(nth: usize) -> CellId {
 fn fleet(cells: usize) -> Presence {
     let mut presence = Presence::new(HoldPolicy::default());
     for nth in 0..cells {
-        assert_eq!(presence.came(at(0), &cell(nth)), [Word::Present(cell(nth))]);
+        assert_eq!(presence.cell_present(at(0), &cell(nth)), [Word::Present(cell(nth))]);
     }
     assert_eq!(presence.settle(at(0), []), [Word::Settled]);
     presence
@@ -35,19 +35,19 @@ fn missing(words: &[Word]) -> Vec<CellId> {
 #[test]
 fn a_lone_loss_is_told_at_once_and_so_is_the_return() {
     let mut fleet = fleet(10);
-    assert_eq!(fleet.went(at(1), &cell(0)), [Word::Missing(cell(0))]);
-    assert_eq!(fleet.went(at(1), &cell(0)), []);
-    assert_eq!(fleet.came(at(2), &cell(0)), [Word::Present(cell(0))]);
-    assert_eq!(fleet.came(at(2), &cell(0)), []);
+    assert_eq!(fleet.cell_missing(at(1), &cell(0)), [Word::Missing(cell(0))]);
+    assert_eq!(fleet.cell_missing(at(1), &cell(0)), []);
+    assert_eq!(fleet.cell_present(at(2), &cell(0)), [Word::Present(cell(0))]);
+    assert_eq!(fleet.cell_present(at(2), &cell(0)), []);
     assert_eq!(fleet.wake_at(), None);
 }
 
 #[test]
 fn the_third_loss_of_a_large_fleet_waits_a_moment_and_is_told() {
     let mut fleet = fleet(100);
-    assert_eq!(fleet.went(at(1), &cell(0)), [Word::Missing(cell(0))]);
-    assert_eq!(fleet.went(at(1), &cell(1)), [Word::Missing(cell(1))]);
-    assert_eq!(fleet.went(at(1), &cell(2)), []);
+    assert_eq!(fleet.cell_missing(at(1), &cell(0)), [Word::Missing(cell(0))]);
+    assert_eq!(fleet.cell_missing(at(1), &cell(1)), [Word::Missing(cell(1))]);
+    assert_eq!(fleet.cell_missing(at(1), &cell(2)), []);
     assert_eq!(fleet.wake_at(), Some(at(4)));
     assert_eq!(fleet.pass(at(3)), []);
     assert_eq!(fleet.pass(at(4)), [Word::Missing(cell(2))]);
@@ -59,14 +59,14 @@ fn many_that_vanish_together_are_held_and_told_when_the_grace_is_over() {
     let mut fleet = fleet(10);
     let mut told = Vec::new();
     for nth in 0..3 {
-        told.extend(fleet.went(at(1), &cell(nth)));
+        told.extend(fleet.cell_missing(at(1), &cell(nth)));
     }
     assert_eq!(missing(&told), [cell(0), cell(1)], "fewer than could be many");
     let held = Holding { cells: 2, of: 10, since: at(2), until: at(62) };
-    assert_eq!(fleet.went(at(2), &cell(3)), [Word::Held(held.clone())]);
+    assert_eq!(fleet.cell_missing(at(2), &cell(3)), [Word::Held(held.clone())]);
     assert_eq!(fleet.holding(), Some(held));
     // What is lost later is held with them, and until the same end.
-    assert_eq!(fleet.went(at(50), &cell(4)), []);
+    assert_eq!(fleet.cell_missing(at(50), &cell(4)), []);
     assert_eq!(fleet.holding().unwrap().cells, 3);
     assert_eq!(fleet.wake_at(), Some(at(62)));
     assert_eq!(fleet.pass(at(61)), []);
@@ -75,28 +75,28 @@ fn many_that_vanish_together_are_held_and_told_when_the_grace_is_over() {
     assert_eq!(missing(&words), [cell(2), cell(3), cell(4)]);
     assert_eq!(fleet.holding(), None);
     // Counting begins anew: one more of five is one.
-    assert_eq!(fleet.went(at(63), &cell(5)), [Word::Missing(cell(5))]);
+    assert_eq!(fleet.cell_missing(at(63), &cell(5)), [Word::Missing(cell(5))]);
 }
 
 #[test]
 fn who_comes_back_was_never_gone() {
     let mut fleet = fleet(10);
     for nth in 0..6 {
-        fleet.went(at(1), &cell(nth));
+        fleet.cell_missing(at(1), &cell(nth));
     }
     assert_eq!(fleet.holding().unwrap().cells, 4, "two were told before they were many");
     for nth in 2..5 {
-        assert_eq!(fleet.came(at(10), &cell(nth)), []);
+        assert_eq!(fleet.cell_present(at(10), &cell(nth)), []);
     }
-    assert_eq!(fleet.came(at(10), &cell(5)), [Word::Released(Release::CameBack)]);
-    assert_eq!(fleet.came(at(11), &cell(0)), [Word::Present(cell(0))]);
+    assert_eq!(fleet.cell_present(at(10), &cell(5)), [Word::Released(Release::CameBack)]);
+    assert_eq!(fleet.cell_present(at(11), &cell(0)), [Word::Present(cell(0))]);
 }
 
 #[test]
 fn an_operator_can_let_go() {
     let mut fleet = fleet(4);
     for nth in 0..4 {
-        fleet.went(at(1), &cell(nth));
+        fleet.cell_missing(at(1), &cell(nth));
     }
     assert_eq!(fleet.holding().unwrap().cells, 2);
     let words = fleet.release(at(5));
@@ -109,7 +109,7 @@ fn an_operator_can_let_go() {
 fn losses_that_are_far_apart_are_no_hold() {
     let mut fleet = fleet(10);
     for nth in 0..9 {
-        let words = fleet.went(at(31 * nth as u64), &cell(nth));
+        let words = fleet.cell_missing(at(31 * nth as u64), &cell(nth));
         assert_eq!(words, [Word::Missing(cell(nth))], "{nth}");
     }
 }
@@ -118,8 +118,8 @@ fn losses_that_are_far_apart_are_no_hold() {
 fn a_share_of_all_is_never_held() {
     let policy = HoldPolicy { share_percent: 100, ..HoldPolicy::default() };
     let mut fleet = Presence::new(policy);
-    (0..5).for_each(|nth| drop(fleet.came(at(0), &cell(nth))));
-    (0..5).for_each(|nth| drop(fleet.went(at(1), &cell(nth))));
+    (0..5).for_each(|nth| drop(fleet.cell_present(at(0), &cell(nth))));
+    (0..5).for_each(|nth| drop(fleet.cell_missing(at(1), &cell(nth))));
     assert_eq!(fleet.holding(), None);
     assert_eq!(missing(&fleet.pass(at(4))).len(), 3);
 }
@@ -128,14 +128,14 @@ fn a_share_of_all_is_never_held() {
 fn a_coordinator_that_hears_too_few_at_its_start_waits_before_it_says_so() {
     let mut presence = Presence::new(HoldPolicy::default());
     for nth in 0..5 {
-        presence.came(at(0), &cell(nth));
+        presence.cell_present(at(0), &cell(nth));
     }
     let named: Vec<CellId> = (0..10).map(cell).collect();
     let words = presence.settle(at(20), &named);
     assert_eq!(words, [Word::Held(Holding { cells: 5, of: 10, since: at(20), until: at(80) })]);
     assert!(!presence.is_settled());
     // The board has never heard of it, so it is told.
-    assert_eq!(presence.came(at(30), &cell(5)), [Word::Present(cell(5))]);
+    assert_eq!(presence.cell_present(at(30), &cell(5)), [Word::Present(cell(5))]);
     let words = presence.pass(at(80));
     assert_eq!(words[0], Word::Released(Release::TimeIsUp));
     assert_eq!(missing(&words), (6..10).map(cell).collect::<Vec<_>>());
@@ -148,11 +148,11 @@ fn a_coordinator_that_hears_too_few_at_its_start_waits_before_it_says_so() {
 fn few_that_were_not_heard_at_the_start_are_found_missing_by_the_board() {
     let mut presence = Presence::new(HoldPolicy::default());
     for nth in 0..5 {
-        presence.came(at(0), &cell(nth));
+        presence.cell_present(at(0), &cell(nth));
     }
     let named: Vec<CellId> = (0..7).map(cell).collect();
     assert_eq!(presence.settle(at(20), &named), [Word::Settled]);
-    assert_eq!(presence.came(at(21), &cell(6)), [Word::Present(cell(6))]);
+    assert_eq!(presence.cell_present(at(21), &cell(6)), [Word::Present(cell(6))]);
 }
 
 #[derive(Debug, Clone)]
@@ -210,11 +210,11 @@ proptest! {
             let words = match step {
                 Step::Came(nth) => {
                     real.insert(cell(nth));
-                    presence.came(now, &cell(nth))
+                    presence.cell_present(now, &cell(nth))
                 }
                 Step::Went(nth) => {
                     real.remove(&cell(nth));
-                    presence.went(now, &cell(nth))
+                    presence.cell_missing(now, &cell(nth))
                 }
                 Step::Pass(seconds) => {
                     now = now + Duration::from_secs(seconds);

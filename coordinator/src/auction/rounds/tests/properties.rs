@@ -140,7 +140,7 @@ impl World {
     /// A round takes everything that waits, and leaves only what has no place.
     fn think(&mut self) {
         let before = self.rounds.waiting();
-        let orders = self.rounds.think(self.now, &Wanting::default());
+        let orders = self.rounds.run_round(self.now, &Wanting::default());
         let mut placed = 0;
         for (cell, batch) in orders.sends {
             placed += batch.lrps.iter().map(|start| start.indices.len()).sum::<usize>();

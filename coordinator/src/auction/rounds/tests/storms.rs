@@ -80,7 +80,7 @@ impl Storm {
             return;
         }
         let wanted = self.wanted();
-        for (cell, batch) in self.rounds.think(self.now, &wanted).sends {
+        for (cell, batch) in self.rounds.run_round(self.now, &wanted).sends {
             let nth = (0..CELLS).find(|nth| name(*nth) == cell.as_str()).unwrap();
             if self.cells[nth].gone {
                 self.cells[nth].late.push(Late::Never(batch.number));
@@ -162,7 +162,7 @@ impl Storm {
             }
             11 if self.cells[nth].gone => self.live(nth),
             12 if self.random.once_in(3) && !self.cells[nth].gone => {
-                self.rounds.cell_reborn(&cell);
+                self.rounds.cell_restarted(&cell);
                 self.live(nth);
             }
             13 if self.random.once_in(6) => self.converge(),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// A round now, with everything wanted.
 fn think(rounds: &mut Rounds, now: Timestamp) -> Vec<String> {
     rounds.pass(now);
-    sent(&rounds.think(now, &Wanting::default()))
+    sent(&rounds.run_round(now, &Wanting::default()))
 }
 
 fn refusal(guid: &str) -> WorkBatch {
@@ -22,7 +22,7 @@ fn a_cell_that_refuses_and_never_says_a_new_load_is_asked_again_after_a_while() 
     for (nth, seconds) in [1_u64, 2, 4, 8, 16, 32, 32].into_iter().enumerate() {
         let number = nth as u64 + 1;
         rounds.answered(now, &id("a"), number, &refusal("p"));
-        let orders = rounds.think(now, &Wanting::default());
+        let orders = rounds.run_round(now, &Wanting::default());
         assert_eq!(unplaced(&orders), ["p/0: insufficient resources"]);
         assert_eq!(sent(&orders), [""; 0]);
         let wake_at = rounds.wake_at().unwrap();
@@ -40,7 +40,7 @@ fn a_cell_that_says_a_new_load_with_every_refusal_is_not_asked_as_fast_as_it_can
     want(&mut rounds, "p", 0..1, 10);
     let mut sends = 0;
     for version in 2..100 {
-        let orders = rounds.think(NOW, &Wanting::default());
+        let orders = rounds.run_round(NOW, &Wanting::default());
         for (cell, batch) in orders.sends {
             sends += 1;
             rounds.answered(NOW, &cell, batch.number, &refusal("p"));
@@ -65,7 +65,7 @@ fn a_number_beyond_all_that_was_sent_is_no_reason_to_fall_over() {
     let mut numbers = Vec::new();
     for guid in ["p", "q"] {
         want(&mut rounds, guid, 0..1, 90);
-        let orders = rounds.think(NOW, &Wanting::default());
+        let orders = rounds.run_round(NOW, &Wanting::default());
         numbers.extend(orders.sends.iter().map(|(_, batch)| batch.number));
     }
     assert_eq!(numbers.len(), 2, "its load says that all is reflected");
@@ -95,7 +95,7 @@ fn a_cell_in_a_new_life_counts_from_the_beginning_and_late_answers_are_heard() {
     rounds.cell_load(load("a", 50, ROOM, 0));
     want(&mut rounds, "p", 0..1, 90);
     assert_eq!(think(&mut rounds, NOW), ["a#1: p/0"]);
-    rounds.cell_reborn(&id("a"));
+    rounds.cell_restarted(&id("a"));
     want(&mut rounds, "q", 0..1, 90);
     assert_eq!(think(&mut rounds, NOW), [""; 0], "nothing is known of it");
     rounds.cell_info(cell("a", "z", ROOM).info);
@@ -158,7 +158,7 @@ fn what_a_cell_that_goes_was_sent_and_has_not_shown_wants_another() {
     // What nobody wants any more goes nowhere.
     rounds.pass(NOW);
     let unwanted = ["awaited/1".to_owned()].into();
-    let orders = rounds.think(NOW, &Wanting { unwanted, ..Wanting::default() });
+    let orders = rounds.run_round(NOW, &Wanting { unwanted, ..Wanting::default() });
     assert_eq!(sent(&orders), ["b#5: awaited/0 taken/0 unanswered/0 t"]);
     assert_eq!(unplaced(&orders), [""; 0]);
 }
@@ -240,7 +240,7 @@ fn a_cell_that_leaves_gives_its_starts_back_to_the_limit() {
     rounds.cell_load(CellLoad { starting_containers: 3, ..load("b", 1, ROOM, 0) });
     want(&mut rounds, "p", 0..1, 1);
     let limit = "p/0: waiting to start instance: reached in-flight start limit";
-    assert_eq!(unplaced(&rounds.think(NOW, &Wanting::default())), [limit]);
+    assert_eq!(unplaced(&rounds.run_round(NOW, &Wanting::default())), [limit]);
     rounds.cell_gone(&id("b"));
     assert!(rounds.is_due(NOW));
     assert_eq!(think(&mut rounds, NOW), ["a#1: p/0"]);
@@ -251,7 +251,7 @@ fn much_parked_work_is_left_alone_for_a_while_and_fresh_work_is_not() {
     let mut rounds = rounds(&["a"]);
     let many = u32::try_from(PARKED_AT_ONCE).unwrap() + 2;
     rounds.request(vec![lrp("much", 0..many, needs(90, 1))], vec![]);
-    let orders = rounds.think(NOW, &Wanting::default());
+    let orders = rounds.run_round(NOW, &Wanting::default());
     assert_eq!((orders.sends.len(), orders.unplaced.len()), (1, PARKED_AT_ONCE + 1));
     rounds.answered(NOW, &id("a"), 1, &nothing());
     rounds.cell_load(load("a", 2, capacity(95, 99, 9), 1));
@@ -272,7 +272,7 @@ fn parked_work_that_is_asked_for_again_is_in_one_place() {
     let mut rounds = rounds(&["a"]);
     let many = u32::try_from(PARKED_AT_ONCE).unwrap() + 10;
     rounds.request(vec![lrp("much", 0..many, needs(90, 1))], vec![]);
-    rounds.think(NOW, &Wanting::default());
+    rounds.run_round(NOW, &Wanting::default());
     let parked = rounds.waiting();
     rounds.cell_info(cell("b", "z", ROOM).info);
     rounds.cell_load(load("b", 1, ROOM, 0));
@@ -323,7 +323,7 @@ fn a_task_that_cells_refuse_uses_up_no_tries() {
         assert_eq!(think(&mut rounds, now), [format!("a#{number}: t")]);
         let refused = WorkBatch { tasks: vec![the_task()], ..nothing() };
         rounds.answered(now, &id("a"), number, &refused);
-        assert_eq!(unplaced(&rounds.think(now, &Wanting::default())), [""; 0]);
+        assert_eq!(unplaced(&rounds.run_round(now, &Wanting::default())), [""; 0]);
         while !rounds.is_due(now) {
             now = rounds.wake_at().unwrap();
             rounds.pass(now);

@@ -299,7 +299,7 @@ fn what_the_mesh_said_outlives_a_commit_that_failed() {
         let before = (stage.shown(), stage.task("t"));
         let outcome = stage.does(heard);
         assert_eq!(auctions(&outcome), ["p: 0"]);
-        stage.board.take_back(stage.now, outcome.changes.into_iter());
+        stage.board.roll_back(stage.now, outcome.changes.into_iter());
         assert_eq!(check(&stage.board, stage.now), [""; 0]);
         assert_eq!((stage.shown(), stage.task("t")), before);
         assert_eq!(stage.board.presence(&cell("cell-1")), Some(CellPresence::Missing));
