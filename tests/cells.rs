@@ -19,11 +19,11 @@ use volvox_mesh::request::{AskError, Refusal, Router};
 use volvox_protocol::actual_lrp::{
     InstanceKey, LrpKey, LrpState, NetInfo, Presence, Running, Tags,
 };
-use volvox_protocol::container::ContainerState;
-use volvox_protocol::exchange::{
-    CellAnswer, CellReport, CellReportReply, DefinitionKey, FetchDefinitions, Later, OwnRecords,
-    RecordState, SyncCell,
+use volvox_protocol::cell_rpc::{
+    CellAnswer, CellReport, CellReportReply, DefinitionKey, FetchDefinitions, OwnRecords,
+    RecordState, RetryLater, SyncCell,
 };
+use volvox_protocol::container::ContainerState;
 use volvox_protocol::id::{CellId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use volvox_protocol::request::{CellOrder, CellRequest, TaskOutcome};
 use volvox_protocol::task::TaskState;
@@ -339,7 +339,7 @@ fn a_cell_is_told_of_definitions_that_it_has_work_of_and_of_no_other() {
     assert_eq!(told.unknown, asked);
 
     // A sync tells of whoever has an index, but of what runs there only its own cell.
-    let index = volvox_protocol::exchange::HeldLrp {
+    let index = volvox_protocol::cell_rpc::HeldLrp {
         process_guid: ProcessGuid::new("p").unwrap(),
         definition_id: (&ProcessGuid::new("p").unwrap()).into(),
         index: 0,
@@ -627,7 +627,7 @@ fn a_busy_board_is_asked_again_later() {
     let claims = (0..2).map(|index| CellRequest::ClaimLrp(key("p", index), on("a", "i")));
     let report = CellReport { requests: claims.collect(), fetch: FetchDefinitions::default() };
     let CellReportReply { answers, .. } = stage.ask("a", &report).unwrap();
-    assert_eq!(answers, [CellAnswer::Later(Later::Busy), CellAnswer::Later(Later::Busy)]);
+    assert_eq!(answers, [CellAnswer::Later(RetryLater::Busy), CellAnswer::Later(RetryLater::Busy)]);
     drop(brake);
     answer.blocking_recv().unwrap().unwrap();
     stage.wait_for("p", 2);

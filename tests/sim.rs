@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use volvox_host::sync::{lock, unpoisoned};
-use volvox_protocol::mutation::Bug;
+use volvox_protocol::injected_bug::Bug;
 use volvox_tests::harness::{Failure, Kind, Plan, run, shrink};
 
 /// Every seed that ever failed, with the number of its cells and what it was.

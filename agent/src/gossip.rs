@@ -19,7 +19,7 @@ use volvox_mesh::request::{Refusal, Router};
 use volvox_mesh::tls::credentials::MemberFolder;
 use volvox_mesh::tls::token::JoinToken;
 use volvox_protocol::cell::{CellCapacity, CellInfo, RootfsProvider};
-use volvox_protocol::exchange::CellOrders;
+use volvox_protocol::cell_rpc::CellOrders;
 use volvox_protocol::id::CellId;
 
 use crate::rep::driver::RepHandle;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use volvox_protocol::actual_lrp::{ActualLrp, LrpState, Presence};
-use volvox_protocol::deployment::{LrpDeployment, Pause, Phase, RollOrder};
+use volvox_protocol::deployment::{LrpDeployment, RolloutDirection, RolloutPause, RolloutPhase};
 use volvox_protocol::id::DefinitionId;
 
 /// What stands at one index.
@@ -89,14 +89,15 @@ pub(crate) fn look(
         let ours = found.iter().find(|lrp| {
             lrp.definition_id == *wanted && lrp.presence == Presence::Ordinary && !lrp.stopping
         });
-        let ahead = deployment.phase(index) == Phase::Ahead;
+        let ahead = deployment.phase(index) == RolloutPhase::Ahead;
         if let Some(lrp) = ours
             && lrp.state == LrpState::Crashed
         {
             crashed.get_or_insert_with(|| crash(lrp));
         }
         let ready = ours.is_some_and(|lrp| lrp.running().is_some_and(|it| it.routable));
-        done += u32::from(ready && deployment.phase(index) == Phase::Done && found.len() == 1);
+        done +=
+            u32::from(ready && deployment.phase(index) == RolloutPhase::Done && found.len() == 1);
         let stands = ours.or_else(|| found.iter().find(|_| ahead));
         steps.push(step(deployment, index, wanted, stands.copied(), ours.is_none() && ahead));
     }
@@ -147,7 +148,7 @@ fn step(
 /// The update was taken back, by itself or by somebody, or another one came.
 fn overtaken(deployment: &LrpDeployment, wanted: &DefinitionId) -> Verdict {
     let (app, active) = (&deployment.process_guid, &deployment.active_definition_id);
-    let back = deployment.roll.as_ref().filter(|roll| roll.order == RollOrder::Falling);
+    let back = deployment.roll.as_ref().filter(|roll| roll.order == RolloutDirection::Falling);
     let past = deployment.roll.is_none();
     Verdict::Overtaken(match back {
         Some(roll) if !roll.reason.is_empty() => {
@@ -165,14 +166,14 @@ fn verdict(deployment: &LrpDeployment, all_done: bool, crashed: Option<String>) 
         None if all_done => Verdict::Done,
         None => crashed.map_or(Verdict::Going, Verdict::Failed),
         Some(roll) => match roll.pause {
-            Some(Pause::Stalled) => Verdict::Failed(format!(
+            Some(RolloutPause::Stalled) => Verdict::Failed(format!(
                 "the update of {app} has stalled: no index was done in time"
             )),
-            Some(Pause::Canary) => Verdict::Waits(format!(
+            Some(RolloutPause::Canary) => Verdict::Waits(format!(
                 "the canaries of {app} run: `volvox promote {app}` lets the update go on, \
                  `volvox cancel {app}` takes it back"
             )),
-            Some(Pause::Asked) => Verdict::Waits(format!(
+            Some(RolloutPause::Asked) => Verdict::Waits(format!(
                 "the update of {app} is paused: `volvox resume {app}` lets it go on"
             )),
             None => crashed.map_or(Verdict::Going, Verdict::Failed),

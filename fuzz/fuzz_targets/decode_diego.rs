@@ -13,14 +13,14 @@ use volvox_protocol::api::{
     UpdateDesiredLrpRequest, UpsertDomainRequest,
 };
 use volvox_protocol::diego::write::Writer;
-use volvox_protocol::diego::{Entry as _, Request, Unread, wording};
+use volvox_protocol::diego::{DiegoDecodeError, DiegoRequest, ListEntry as _, error_text};
 
 /// Reads a request, or says in words why not.
-fn read<Q: Request>(bytes: &[u8]) -> Option<Q> {
+fn read<Q: DiegoRequest>(bytes: &[u8]) -> Option<Q> {
     match Q::from_diego(bytes) {
         Ok(read) => Some(read),
-        Err(Unread::Invalid(invalid)) => {
-            assert!(!wording::complaints(&invalid.0).is_empty(), "a complaint has words");
+        Err(DiegoDecodeError::Invalid(invalid)) => {
+            assert!(!error_text::complaints(&invalid.0).is_empty(), "a complaint has words");
             None
         }
         Err(_) => None,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use volvox_mesh::codec::{decode, encode};
 use volvox_mesh::request::methods::open;
-use volvox_protocol::exchange::{
+use volvox_protocol::cell_rpc::{
     CellOrders, CellOrdersReply, CellReport, CellReportReply, FetchDefinitions, FetchedDefinitions,
     SyncCell, SyncedCell,
 };

@@ -12,7 +12,7 @@ use smol_str::SmolStr;
 
 use crate::id::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid};
 use crate::limits::{ENTRIES, INSTANCES, PORTS, TEXT_BYTES};
-use crate::tag::ModificationTag;
+use crate::modification_tag::ModificationTag;
 use crate::time::Timestamp;
 use crate::validate::{Checker, Validate};
 

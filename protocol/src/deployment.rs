@@ -2,13 +2,13 @@
 //!
 //! A plain desire is a deployment with one definition, whose id is the process guid. What a
 //! consumer sees as a DesiredLRP is the projection of the deployment onto its active definition.
-//! How an update goes from one definition to the next is [`Roll`]; what consumers send is in
+//! How an update goes from one definition to the next is [`Rollout`]; what consumers send is in
 //! [`LrpDeploymentDefinition`] and [`LrpDeploymentUpdate`].
 
 mod asked;
 mod definitions;
 mod old;
-mod roll;
+mod rollout;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -16,9 +16,9 @@ mod tests;
 use crate::definition::{LrpDefinition, MetricTags, Routes, UpdateStrategy};
 use crate::desired_lrp::{DesiredLrp, DesiredLrpSchedulingInfo, VolumePlacement};
 use crate::id::{DefinitionId, Domain, ProcessGuid};
+use crate::modification_tag::ModificationTag;
 use crate::packed::Packed;
 use crate::record::record;
-use crate::tag::ModificationTag;
 
 pub use asked::{
     ActivateLrpDeploymentDefinitionRequest, CancelUpdateDesiredLrpRequest,
@@ -28,7 +28,7 @@ pub use asked::{
 };
 pub use definitions::{Definition, Definitions, History, PastDefinition};
 pub use old::LrpDeploymentV1;
-pub use roll::{InFlight, Pause, Phase, Roll, RollOrder, RolloutPolicy};
+pub use rollout::{InFlight, Rollout, RolloutDirection, RolloutPause, RolloutPhase, RolloutPolicy};
 
 record! {
     /// What a consumer wants to run, and from which definitions.
@@ -59,7 +59,7 @@ record! {
         /// How its updates go; without one, as the seeds tell.
         rollout: Option<Box<RolloutPolicy>> = "rollout" omit,
         /// The update that is under way, if one is.
-        roll: Option<Box<Roll>> = "roll" omit,
+        roll: Option<Box<Rollout>> = "roll" omit,
         /// Definitions that no instance is made from any more, to go back to.
         history: History = "history" omit,
     }
@@ -206,7 +206,7 @@ impl LrpDeployment {
     }
 
     /// How far the update has come at `index`; without an update every index is done.
-    pub fn phase(&self, index: u32) -> Phase {
-        self.roll.as_ref().map_or(Phase::Done, |roll| roll.phase(index))
+    pub fn phase(&self, index: u32) -> RolloutPhase {
+        self.roll.as_ref().map_or(RolloutPhase::Done, |roll| roll.phase(index))
     }
 }

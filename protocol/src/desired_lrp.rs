@@ -13,9 +13,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::definition::{LrpDefinition, MetricTags, Routes, UpdateStrategy};
 use crate::deployment::NamedDefinition;
 use crate::id::{DefinitionId, Domain, ProcessGuid};
+use crate::modification_tag::ModificationTag;
 use crate::record::{is_default, read_flat, record};
 use crate::secret::Secret;
-use crate::tag::ModificationTag;
 
 pub use info::{DesiredLrpSchedulingInfo, VolumePlacement, routing_info};
 

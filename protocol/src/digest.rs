@@ -33,47 +33,51 @@ use crate::task::{Task, TaskState};
 
 /// One thing on a cell, in a state that both sides know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Item(u128);
+pub struct DigestItem(u128);
 
 /// Kinds of items, in front of the name: no two kinds share a number.
 const CLAIMED: u8 = 1;
 const RUNNING: u8 = 2;
 const TASK: u8 = 3;
 
-impl Item {
+impl DigestItem {
     /// What a record counts as, for the cell that it names.
-    pub fn of_record(lrp: &ActualLrp) -> Option<Item> {
+    pub fn of_record(lrp: &ActualLrp) -> Option<DigestItem> {
         match &lrp.state {
-            LrpState::Claimed(instance) => Some(Item::new(CLAIMED, &instance.instance_guid)),
-            LrpState::Running(instance, _) => Some(Item::new(RUNNING, &instance.instance_guid)),
+            LrpState::Claimed(instance) => Some(DigestItem::new(CLAIMED, &instance.instance_guid)),
+            LrpState::Running(instance, _) => {
+                Some(DigestItem::new(RUNNING, &instance.instance_guid))
+            }
             LrpState::Unclaimed { .. } | LrpState::Crashed => None,
         }
     }
 
     /// What a task counts as, for the cell that it names.
-    pub fn of_task(task: &Task) -> Option<Item> {
+    pub fn of_task(task: &Task) -> Option<DigestItem> {
         match task.state {
-            TaskState::Running => task.cell_id.as_ref().map(|_| Item::new(TASK, &task.task_guid)),
+            TaskState::Running => {
+                task.cell_id.as_ref().map(|_| DigestItem::new(TASK, &task.task_guid))
+            }
             TaskState::Pending | TaskState::Completed | TaskState::Resolving => None,
         }
     }
 
     /// What the container of an instance counts as.
-    pub fn of_container(instance: &InstanceGuid, state: ContainerState) -> Option<Item> {
+    pub fn of_container(instance: &InstanceGuid, state: ContainerState) -> Option<DigestItem> {
         match state {
             ContainerState::Initializing | ContainerState::Created => {
-                Some(Item::new(CLAIMED, instance))
+                Some(DigestItem::new(CLAIMED, instance))
             }
-            ContainerState::Running => Some(Item::new(RUNNING, instance)),
+            ContainerState::Running => Some(DigestItem::new(RUNNING, instance)),
             ContainerState::Reserved | ContainerState::Completed => None,
         }
     }
 
     /// What the container of a task counts as.
-    pub fn of_task_container(task: &TaskGuid, state: ContainerState) -> Option<Item> {
+    pub fn of_task_container(task: &TaskGuid, state: ContainerState) -> Option<DigestItem> {
         match state {
             ContainerState::Initializing | ContainerState::Created | ContainerState::Running => {
-                Some(Item::new(TASK, task))
+                Some(DigestItem::new(TASK, task))
             }
             ContainerState::Reserved | ContainerState::Completed => None,
         }
@@ -81,7 +85,7 @@ impl Item {
 
     /// FNV-1a with 128 bits, then both halves stirred: FNV alone hardly moves its upper bits for short
     /// names. The same on all machines and for all time.
-    fn new(kind: u8, name: &impl AsRef<str>) -> Item {
+    fn new(kind: u8, name: &impl AsRef<str>) -> DigestItem {
         let mut bits: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
         for byte in std::iter::once(kind).chain(name.as_ref().bytes()) {
             bits = (bits ^ u128::from(byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
@@ -89,7 +93,7 @@ impl Item {
         #[expect(clippy::cast_possible_truncation, reason = "the halves are meant")]
         let (low, high) = (bits as u64, (bits >> 64) as u64);
         let low = mix(low ^ high.rotate_left(32));
-        Item(u128::from(mix(high ^ low)) << 64 | u128::from(low))
+        DigestItem(u128::from(mix(high ^ low)) << 64 | u128::from(low))
     }
 }
 
@@ -99,12 +103,12 @@ pub struct Digest(u128);
 
 impl Digest {
     /// Counts something in. Nothing to count changes nothing.
-    pub fn put(&mut self, item: Option<Item>) {
+    pub fn put(&mut self, item: Option<DigestItem>) {
         self.0 = self.0.wrapping_add(item.map_or(0, |item| item.0));
     }
 
     /// Counts out again what was counted in.
-    pub fn take(&mut self, item: Option<Item>) {
+    pub fn take(&mut self, item: Option<DigestItem>) {
         self.0 = self.0.wrapping_sub(item.map_or(0, |item| item.0));
     }
 
@@ -114,8 +118,8 @@ impl Digest {
     }
 }
 
-impl FromIterator<Option<Item>> for Digest {
-    fn from_iter<I: IntoIterator<Item = Option<Item>>>(items: I) -> Self {
+impl FromIterator<Option<DigestItem>> for Digest {
+    fn from_iter<I: IntoIterator<Item = Option<DigestItem>>>(items: I) -> Self {
         let mut digest = Digest::default();
         items.into_iter().for_each(|item| digest.put(item));
         digest
@@ -132,7 +136,7 @@ mod tests {
     use super::*;
     use crate::actual_lrp::{InstanceKey, NetInfo, Presence, Running, Tags};
     use crate::id::{CellId, DefinitionId, Domain, ProcessGuid};
-    use crate::tag::ModificationTag;
+    use crate::modification_tag::ModificationTag;
     use crate::task::TaskDefinition;
     use crate::time::Timestamp;
 
@@ -190,18 +194,18 @@ mod tests {
 
     #[test]
     fn a_settled_instance_counts_the_same_on_both_sides() {
-        let claimed = Item::of_record(&record(LrpState::Claimed(on("i"))));
-        let runs = Item::of_record(&record(LrpState::Running(on("i"), running())));
+        let claimed = DigestItem::of_record(&record(LrpState::Claimed(on("i"))));
+        let runs = DigestItem::of_record(&record(LrpState::Running(on("i"), running())));
         assert!(claimed.is_some() && runs.is_some() && claimed != runs);
-        let container = |state| Item::of_container(&guid("i"), state);
+        let container = |state| DigestItem::of_container(&guid("i"), state);
         assert_eq!(container(ContainerState::Initializing), claimed);
         assert_eq!(container(ContainerState::Created), claimed);
         assert_eq!(container(ContainerState::Running), runs);
         for passing in [ContainerState::Reserved, ContainerState::Completed] {
             assert_eq!(container(passing), None);
         }
-        assert_eq!(Item::of_record(&record(LrpState::unclaimed())), None);
-        assert_eq!(Item::of_record(&record(LrpState::Crashed)), None);
+        assert_eq!(DigestItem::of_record(&record(LrpState::unclaimed())), None);
+        assert_eq!(DigestItem::of_record(&record(LrpState::Crashed)), None);
     }
 
     #[test]
@@ -209,28 +213,28 @@ mod tests {
         let plain = record(LrpState::Running(on("i"), running()));
         let stopping = ActualLrp { stopping: true, ..plain.clone() };
         let evacuating = ActualLrp { presence: Presence::Evacuating, ..plain.clone() };
-        assert_eq!(Item::of_record(&stopping), Item::of_record(&plain));
-        assert_eq!(Item::of_record(&evacuating), Item::of_record(&plain));
+        assert_eq!(DigestItem::of_record(&stopping), DigestItem::of_record(&plain));
+        assert_eq!(DigestItem::of_record(&evacuating), DigestItem::of_record(&plain));
     }
 
     #[test]
     fn a_settled_task_counts_the_same_on_both_sides() {
-        let runs = Item::of_task(&task(TaskState::Running, Some("c")));
+        let runs = DigestItem::of_task(&task(TaskState::Running, Some("c")));
         assert!(runs.is_some());
         let guid = TaskGuid::new("t").unwrap();
         for state in ContainerState::ALL {
             let active = !matches!(state, ContainerState::Reserved | ContainerState::Completed);
-            let counted = Item::of_task_container(&guid, state);
+            let counted = DigestItem::of_task_container(&guid, state);
             assert_eq!(counted, if active { runs } else { None }, "{state:?}");
         }
         for state in [TaskState::Pending, TaskState::Completed, TaskState::Resolving] {
-            assert_eq!(Item::of_task(&task(state, Some("c"))), None);
+            assert_eq!(DigestItem::of_task(&task(state, Some("c"))), None);
         }
     }
 
     #[test]
     fn an_item_never_changes_its_number() {
-        let item = Item::of_container(&guid("i-1"), ContainerState::Running).unwrap();
+        let item = DigestItem::of_container(&guid("i-1"), ContainerState::Running).unwrap();
         let number = 0x1c79_23ff_0b5f_44d3_3820_a7dc_36d8_2438;
         assert_eq!(item.0, number, "written down once, true for ever");
     }
@@ -242,9 +246,9 @@ mod tests {
             gone in proptest::collection::vec(any::<bool>(), 20),
             seed: u64,
         ) {
-            let items: Vec<Option<Item>> = names
+            let items: Vec<Option<DigestItem>> = names
                 .iter()
-                .map(|name| Item::of_container(&guid(name), ContainerState::Running))
+                .map(|name| DigestItem::of_container(&guid(name), ContainerState::Running))
                 .collect();
             let mut shuffled = items.clone();
             let mut random = crate::random::SplitMix(seed);
@@ -270,9 +274,9 @@ mod tests {
                 .flat_map(|name| {
                     let task = TaskGuid::new(name).unwrap();
                     [
-                        Item::of_container(&guid(name), ContainerState::Created),
-                        Item::of_container(&guid(name), ContainerState::Running),
-                        Item::of_task_container(&task, ContainerState::Running),
+                        DigestItem::of_container(&guid(name), ContainerState::Created),
+                        DigestItem::of_container(&guid(name), ContainerState::Running),
+                        DigestItem::of_task_container(&task, ContainerState::Running),
                     ]
                 })
                 .flatten()

@@ -3,7 +3,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`id`], [`time`], [`tag`], [`limits`], [`secret`] | identifiers, times, modification tags, every limit, passwords |
+//! | [`id`], [`time`], [`modification_tag`], [`limits`], [`secret`] | identifiers, times, modification tags, every limit, passwords |
 //! | [`validate`], [`packed`] | `Valid<T>`: a value that exists is valid; `Packed<T>`: a value kept small |
 //! | [`action`], [`egress`], [`definition`] | what to run, what it may reach, everything around it |
 //! | [`desired_lrp`], [`deployment`], [`task`] | what consumers ask for, and the record of it |
@@ -12,7 +12,7 @@
 //! | [`container`], [`cell`] | what a machine holds and what it says of itself |
 //! | [`api`], [`role`], [`schema`] | bodies of the HTTP API; who may call; descriptions of JSON forms |
 //! | [`diego`] | the BBS's protobuf messages, and our records in them |
-//! | [`event`], [`request`], [`exchange`] | what subscribers see; what cells and coordinator say to each other, and in which batches |
+//! | [`event`], [`request`], [`cell_rpc`] | what subscribers see; what cells and coordinator say to each other, and in which batches |
 //! | [`stream`] | what flows between a person and a container: a log, a terminal |
 //! | [`digest`] | one number for everything on a cell |
 //! | [`random`] | numbers from a seed, for simulations and choices that need not be secret |
@@ -28,6 +28,7 @@ pub mod action;
 pub mod actual_lrp;
 pub mod api;
 pub mod cell;
+pub mod cell_rpc;
 pub mod container;
 pub mod definition;
 pub mod deployment;
@@ -36,11 +37,11 @@ pub mod diego;
 pub mod digest;
 pub mod egress;
 pub mod event;
-pub mod exchange;
-pub mod facts;
 pub mod id;
+pub mod injected_bug;
+pub mod instance_info;
 pub mod limits;
-pub mod mutation;
+pub mod modification_tag;
 pub mod packed;
 pub mod random;
 pub mod request;
@@ -50,7 +51,6 @@ pub mod schema;
 pub mod secret;
 pub mod stream;
 pub mod tables;
-pub mod tag;
 pub mod task;
 pub mod time;
 pub mod validate;

@@ -22,11 +22,12 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 /// Declares a struct with its JSON names. After each name stands how the key behaves:
 /// `required` (must be given, always written), `always` (may be left out, always written) or
-/// `omit` (may be left out, written only when not the default).
+/// `omit` (may be left out, written only when not the default). `as "Name"` behind the struct's own
+/// name is the one that the OpenAPI document has for it.
 macro_rules! record {
     (
         $(#[$meta:meta])*
-        pub struct $name:ident {
+        pub struct $name:ident $(as $described:literal)? {
             $( $(#[$field_meta:meta])* $field:ident : $ty:ty = $key:literal $mode:ident ),* $(,)?
         }
     ) => {
@@ -76,7 +77,7 @@ macro_rules! record {
 
         impl $crate::schema::Schema for $name {
             fn schema(components: &mut $crate::schema::Components) -> serde_json::Value {
-                components.named(stringify!($name), |components| {
+                components.named($crate::record::record!(@described $name $($described)?), |components| {
                     let properties = vec![
                         $( ($key, $crate::record::record!(@describe components, $ty, $mode)) ),*
                     ];
@@ -119,6 +120,9 @@ macro_rules! record {
             [$($done)* $(#[$field_meta])* #[serde(rename = $key, default, deserialize_with = "crate::record::null_is_default")] pub $field: $ty,] $($rest)*
         }
     };
+
+    (@described $name:ident) => { stringify!($name) };
+    (@described $name:ident $described:literal) => { $described };
 
     (@describe $components:ident, $ty:ty, required) => {
         <$ty as $crate::schema::Schema>::schema($components)

@@ -18,12 +18,14 @@ use crate::definition::{
     DigestAlgorithm, DynamicValue, LayerType, LrpDefinition, MediaType, MetricTags, RouteValue,
     Routes, UpdateStrategy,
 };
-use crate::deployment::{Definitions, History, NamedDefinition, PastDefinition, Pause, RollOrder};
+use crate::deployment::{
+    Definitions, History, NamedDefinition, PastDefinition, RolloutDirection, RolloutPause,
+};
 use crate::desired_lrp::DesiredLrp;
 use crate::id::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use crate::modification_tag::{Epoch, ModificationTag};
 use crate::packed::Packed;
 use crate::secret::Secret;
-use crate::tag::{Epoch, ModificationTag};
 use crate::task::{Task, TaskDefinition, TaskState};
 use crate::time::Timestamp;
 
@@ -117,8 +119,8 @@ plain! {
     Presence => names(&["ORDINARY", "EVACUATING", "SUSPECT"]),
     PreferredAddress => names(&["UNKNOWN", "INSTANCE", "HOST"]),
     TaskState => names(&["Pending", "Running", "Completed", "Resolving"]),
-    RollOrder => names(&["RISING", "FALLING"]),
-    Pause => names(&["CANARY", "ASKED", "STALLED"]),
+    RolloutDirection => names(&["RISING", "FALLING"]),
+    RolloutPause => names(&["CANARY", "ASKED", "STALLED"]),
     LayerType => names(&["LayerTypeInvalid", "SHARED", "EXCLUSIVE"]),
     MediaType => names(&["MediaTypeInvalid", "TGZ", "TAR", "ZIP"]),
     DigestAlgorithm => names(&["DigestAlgorithmInvalid", "SHA256", "SHA512"]),

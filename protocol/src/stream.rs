@@ -149,23 +149,23 @@ pub enum FrameError {
 
 /// What is known of a frame before its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
+pub struct FrameHead {
     /// What it is.
     pub kind: u8,
     /// Bytes of the body.
     pub length: usize,
 }
 
-impl Head {
+impl FrameHead {
     /// Reads what stands before a body.
-    pub fn decode(bytes: &[u8; HEAD_BYTES]) -> Result<Head, FrameError> {
+    pub fn decode(bytes: &[u8; HEAD_BYTES]) -> Result<FrameHead, FrameError> {
         let [version, kind, a, b, c, d] = *bytes;
         if version != VERSION {
             return Err(FrameError::Version(version));
         }
         let length = u32::from_be_bytes([a, b, c, d]);
         match usize::try_from(length) {
-            Ok(short) if short <= BODY_BYTES => Ok(Head { kind, length: short }),
+            Ok(short) if short <= BODY_BYTES => Ok(FrameHead { kind, length: short }),
             Ok(_) | Err(_) => Err(FrameError::TooLong(length)),
         }
     }
@@ -175,7 +175,7 @@ impl Frame {
     /// The first frame of these bytes and how many it has; none: it is not whole yet.
     pub fn take(bytes: &[u8]) -> Result<Option<(Frame, usize)>, FrameError> {
         let Some((head, rest)) = bytes.split_first_chunk() else { return Ok(None) };
-        let head = Head::decode(head)?;
+        let head = FrameHead::decode(head)?;
         let Some(body) = rest.get(..head.length) else { return Ok(None) };
         Ok(Some((Frame::decode(head.kind, body)?, HEAD_BYTES + head.length)))
     }

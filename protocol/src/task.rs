@@ -265,7 +265,7 @@ mod head {
             updated_at: Timestamp = "updated_at" always,
             first_completed_at: Timestamp = "first_completed_at" always,
             state: TaskState = "state" always,
-            cell_id: Placed = "cell_id" always,
+            cell_id: OptionalCellId = "cell_id" always,
             result: String = "result" always,
             failed: bool = "failed" always,
             failure_reason: String = "failure_reason" always,
@@ -277,28 +277,28 @@ mod head {
     /// The cell of a task; JSON has an empty text for none.
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(try_from = "String", into = "String")]
-    pub struct Placed(pub Option<CellId>);
+    pub struct OptionalCellId(pub Option<CellId>);
 
-    impl crate::schema::Schema for Placed {
+    impl crate::schema::Schema for OptionalCellId {
         fn schema(components: &mut crate::schema::Components) -> serde_json::Value {
             String::schema(components)
         }
     }
 
-    impl TryFrom<String> for Placed {
+    impl TryFrom<String> for OptionalCellId {
         type Error = crate::id::IdError;
 
         fn try_from(text: String) -> Result<Self, Self::Error> {
             if text.is_empty() {
-                Ok(Placed(None))
+                Ok(OptionalCellId(None))
             } else {
-                CellId::new(&text).map(Some).map(Placed)
+                CellId::new(&text).map(Some).map(OptionalCellId)
             }
         }
     }
 
-    impl From<Placed> for String {
-        fn from(placed: Placed) -> String {
+    impl From<OptionalCellId> for String {
+        fn from(placed: OptionalCellId) -> String {
             placed.0.map(String::from).unwrap_or_default()
         }
     }

@@ -25,9 +25,9 @@ use volvox_protocol::actual_lrp::{ActualLrp, LrpGroup};
 use volvox_protocol::api::DesireLrpRequest;
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpSchedulingInfo, routing_info};
-use volvox_protocol::diego::read::{self, Request as _, decode};
-use volvox_protocol::diego::{Entry, message as m, write};
-use volvox_protocol::tag::ModificationTag;
+use volvox_protocol::diego::read::{self, DiegoRequest as _, decode};
+use volvox_protocol::diego::{ListEntry, message as m, write};
+use volvox_protocol::modification_tag::ModificationTag;
 use volvox_protocol::task::Task;
 use volvox_protocol::validate::Checker;
 
@@ -163,7 +163,7 @@ fn as_told(mut lrp: DesiredLrp) -> DesiredLrp {
 }
 
 /// The bytes that an entry of a list has.
-fn straight(entry: impl Entry) -> Vec<u8> {
+fn straight(entry: impl ListEntry) -> Vec<u8> {
     let mut bytes = Vec::new();
     entry.put_diego(&mut bytes);
     bytes

@@ -14,31 +14,31 @@ use volvox_protocol::actual_lrp::{
     PreferredAddress, Presence, Running,
 };
 use volvox_protocol::cell::{CellInfo, CellLoad, CellPresence, CellPresenceJson};
+use volvox_protocol::cell_rpc::{
+    Carried, CellAnswer, CellOrders, CellOrdersReply, CellReport, CellReportReply, DefinitionKey,
+    FetchDefinitions, FetchedDefinitions, FetchedLrp, FetchedTask, HeldLrp, HeldTask, LrpRecord,
+    OrderAnswer, OwnRecords, RecordState, RefusedLrps, RefusedTask, RefusedWork, RetryLater,
+    SyncCell, SyncedCell, TaskRecord,
+};
 use volvox_protocol::container::{ContainerState, RunResult};
 use volvox_protocol::definition::{
     Check, DigestAlgorithm, DynamicValue, LayerType, LrpDefinition, MediaType, MetricTagValue,
     TcpCheck, UpdateStrategy,
 };
 use volvox_protocol::deployment::{
-    Definition, InFlight, LrpDeployment, LrpDeploymentV1, PastDefinition, Pause, Roll, RollOrder,
-    RolloutPolicy,
+    Definition, InFlight, LrpDeployment, LrpDeploymentV1, PastDefinition, Rollout,
+    RolloutDirection, RolloutPause, RolloutPolicy,
 };
 use volvox_protocol::desired_lrp::DesiredLrp;
-use volvox_protocol::digest::{Digest, Item};
-use volvox_protocol::exchange::{
-    Carried, CellAnswer, CellOrders, CellOrdersReply, CellReport, CellReportReply, DefinitionKey,
-    FetchDefinitions, FetchedDefinitions, FetchedLrp, FetchedTask, HeldLrp, HeldTask, Later,
-    LrpRecord, OrderAnswer, OwnRecords, RecordState, RefusedLrps, RefusedTask, RefusedWork,
-    SyncCell, SyncedCell, TaskRecord,
-};
+use volvox_protocol::digest::{Digest, DigestItem};
 use volvox_protocol::id::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use volvox_protocol::modification_tag::{Epoch, ModificationTag};
 use volvox_protocol::request::{
     CellOrder, CellRequest, LrpStart, Rejection, Requirements, TaskOutcome, TaskStart, WorkBatch,
 };
 use volvox_protocol::stream::{
     Frame, LogLine, LogStream, OpenTerminal, Opened, ReadLog, TerminalSize,
 };
-use volvox_protocol::tag::{Epoch, ModificationTag};
 use volvox_protocol::task::{Task, TaskCallback, TaskState};
 use volvox_protocol::time::Timestamp;
 
@@ -198,9 +198,9 @@ fn what_cells_ask_has_the_bytes_that_other_releases_know() {
         ShouldStart(true),
         KeepContainer(true),
         Rejected(Rejection::NotFound("a".into())),
-        Later(Later::NotSaved),
+        RetryLater(RetryLater::NotSaved),
     }));
-    golden.postcards(variants!(Later { Busy, NotSaved }));
+    golden.postcards(variants!(RetryLater { Busy, NotSaved }));
     golden.postcards(variants!(Rejection {
         NotFound("a".into()),
         Exists("b".into()),
@@ -325,9 +325,9 @@ fn presence_and_load_have_the_bytes_that_other_releases_know() {
     golden.postcard("CellLoad", &load);
     golden.postcards(variants!(CellPresence { Present, Missing }));
     let items = [
-        ("claimed", Item::of_container(&instance_guid(), ContainerState::Created)),
-        ("running", Item::of_container(&instance_guid(), ContainerState::Running)),
-        ("task", Item::of_task_container(&task_guid(), ContainerState::Running)),
+        ("claimed", DigestItem::of_container(&instance_guid(), ContainerState::Created)),
+        ("running", DigestItem::of_container(&instance_guid(), ContainerState::Running)),
+        ("task", DigestItem::of_task_container(&task_guid(), ContainerState::Running)),
     ];
     for (name, item) in items {
         let digest: Digest = [item].into_iter().collect();
@@ -356,13 +356,13 @@ fn deployment() -> LrpDeployment {
         progress_deadline_ms: 5,
         rollback_on_failure: true,
     }));
-    deployment.roll = Some(Box::new(Roll {
+    deployment.roll = Some(Box::new(Rollout {
         previous_definition_id: v2,
-        order: RollOrder::Falling,
+        order: RolloutDirection::Falling,
         border: 2,
         in_flight: vec![InFlight { index: 3, since: Timestamp::from_nanos(4) }],
         stuck: vec![5],
-        pause: Some(Pause::Stalled),
+        pause: Some(RolloutPause::Stalled),
         promoted: true,
         began_at: Timestamp::from_nanos(6),
         progressed_at: Timestamp::from_nanos(7),
@@ -448,8 +448,8 @@ fn enums_in_records_have_the_bytes_that_other_releases_know() {
     golden.postcards(variants!(MediaType { Invalid, Tgz, Tar, Zip }));
     golden.postcards(variants!(DigestAlgorithm { Invalid, Sha256, Sha512 }));
     golden.postcards(variants!(UpdateStrategy { Rolling, Recreate }));
-    golden.postcards(variants!(RollOrder { Rising, Falling }));
-    golden.postcards(variants!(Pause { Canary, Asked, Stalled }));
+    golden.postcards(variants!(RolloutDirection { Rising, Falling }));
+    golden.postcards(variants!(RolloutPause { Canary, Asked, Stalled }));
     golden.postcards(variants!(PreferredAddress { Unknown, Instance, Host }));
     golden.close();
 }

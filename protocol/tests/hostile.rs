@@ -18,14 +18,14 @@ use volvox_protocol::cell::{CellInfo, CellLoad};
 use volvox_protocol::definition::LrpDefinition;
 use volvox_protocol::deployment::{
     Definition, LrpDeployment, LrpDeploymentDefinition, LrpDeploymentUpdate, LrpDeploymentsRequest,
-    PastDefinition, Roll, RolloutPolicy,
+    PastDefinition, Rollout, RolloutPolicy,
 };
 use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpSchedulingInfo, DesiredLrpUpdate};
 use volvox_protocol::id::{CellId, DefinitionId, TaskGuid};
+use volvox_protocol::modification_tag::{Epoch, ModificationTag};
 use volvox_protocol::request::{
     CellOrder, CellRequest, LrpStart, Requirements, TaskOutcome, TaskStart, WorkBatch,
 };
-use volvox_protocol::tag::{Epoch, ModificationTag};
 use volvox_protocol::task::{Task, TaskDefinition};
 use volvox_protocol::time::Timestamp;
 use volvox_protocol::validate::{Valid, Validate};
@@ -130,7 +130,7 @@ fn deployment() -> LrpDeployment {
     deployment.history.push(past, 10);
     deployment.definitions.insert(v2.clone(), definition);
     deployment.healthy_definition_id = Some(deployment.active_definition_id.clone());
-    let mut roll = Roll::rising(Timestamp::from_secs(2), v2);
+    let mut roll = Rollout::rising(Timestamp::from_secs(2), v2);
     roll.take_up(Timestamp::from_secs(3), 0);
     roll.take_up(Timestamp::from_secs(3), 1);
     roll.leave_behind(0);

@@ -21,8 +21,8 @@ use volvox_coordinator::core::{
 use volvox_mesh::member::MemberEvent;
 use volvox_mesh::request::{AskError, Refusal};
 use volvox_protocol::actual_lrp::ActualLrp;
+use volvox_protocol::cell_rpc::{CellOrdersReply, OrderAnswer, size};
 use volvox_protocol::event::Event as BoardEvent;
-use volvox_protocol::exchange::{CellOrdersReply, OrderAnswer, size};
 use volvox_protocol::id::CellId;
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::request::{CellOrder, CellRequest};

@@ -9,7 +9,7 @@ use volvox_coordinator::bbs::command::CallError;
 use volvox_coordinator::bbs::command::{Command, Reply, Which};
 use volvox_coordinator::bbs::store::StoreError;
 use volvox_protocol::actual_lrp::LrpKey;
-use volvox_protocol::deployment::Pause;
+use volvox_protocol::deployment::RolloutPause;
 use volvox_protocol::id::{DefinitionId, Domain, ProcessGuid, TaskGuid};
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::task::TaskState;
@@ -418,7 +418,7 @@ impl World {
             } else if let Some(roll) = &deployment.roll {
                 match roll.pause {
                     None => {}
-                    Some(Pause::Canary) => wishes.push(Command::PromoteUpdate(guid)),
+                    Some(RolloutPause::Canary) => wishes.push(Command::PromoteUpdate(guid)),
                     Some(_) => wishes.push(Command::ResumeUpdate(guid)),
                 }
             }

@@ -8,7 +8,7 @@ use volvox_coordinator::cells::records;
 use volvox_coordinator::cells::settings::Settings as CellsSettings;
 use volvox_coordinator::core::Input;
 use volvox_mesh::request::AskError;
-use volvox_protocol::exchange::{CellAnswer, CellReport, FetchDefinitions, size};
+use volvox_protocol::cell_rpc::{CellAnswer, CellReport, FetchDefinitions, size};
 use volvox_protocol::request::{CellRequest, Rejection};
 
 use super::center::Ticket;

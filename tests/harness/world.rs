@@ -14,7 +14,7 @@ use volvox_mesh::member::MemberEvent;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::request::AskError;
 use volvox_mesh::simulation::Simulation;
-use volvox_protocol::exchange::{
+use volvox_protocol::cell_rpc::{
     CellOrders, CellOrdersReply, CellReport, CellReportReply, FetchDefinitions, FetchedDefinitions,
     SyncCell, SyncedCell,
 };

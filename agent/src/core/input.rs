@@ -1,7 +1,7 @@
 //! What a cell hears.
 
 use volvox_mesh::identity::MemberId;
-use volvox_protocol::exchange::{CellOrders, CellReportReply, FetchedDefinitions, SyncedCell};
+use volvox_protocol::cell_rpc::{CellOrders, CellReportReply, FetchedDefinitions, SyncedCell};
 
 use crate::container::guid::ContainerGuid;
 use crate::container::op::Outcome;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use volvox_mesh::identity::MemberId;
-use volvox_protocol::exchange::CellOrders;
+use volvox_protocol::cell_rpc::CellOrders;
 use volvox_protocol::id::InstanceGuid;
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::time::Timestamp;

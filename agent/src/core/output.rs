@@ -2,8 +2,8 @@
 
 use volvox_mesh::identity::MemberId;
 use volvox_protocol::cell::CellLoad;
+use volvox_protocol::cell_rpc::{CellOrdersReply, CellReport, FetchDefinitions, SyncCell};
 use volvox_protocol::container::ContainerState;
-use volvox_protocol::exchange::{CellOrdersReply, CellReport, FetchDefinitions, SyncCell};
 
 use super::input::{AskId, ReplyId};
 use crate::container::guid::ContainerGuid;

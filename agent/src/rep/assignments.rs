@@ -17,9 +17,9 @@ use volvox_mesh::codec;
 use volvox_protocol::actual_lrp::LrpKey;
 use volvox_protocol::definition::{LrpDefinition, MetricTags, Routes};
 use volvox_protocol::id::InstanceGuid;
+use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::limits::FRAME_BYTES;
-use volvox_protocol::mutation::{Bug, mutated};
-use volvox_protocol::tag::ModificationTag;
+use volvox_protocol::modification_tag::ModificationTag;
 use volvox_protocol::time::Timestamp;
 
 use super::logic::{Assigned, KnownDefinition};
@@ -240,7 +240,7 @@ fn push(text: &mut Vec<u8>, line: &Line) {
 mod golden {
     use volvox_golden::Golden;
     use volvox_protocol::id::{DefinitionId, Domain, ProcessGuid};
-    use volvox_protocol::tag::Epoch;
+    use volvox_protocol::modification_tag::Epoch;
 
     use super::*;
 

@@ -15,7 +15,7 @@ use volvox_mesh::driver::Mesh;
 use volvox_mesh::identity::MemberId;
 use volvox_mesh::request::AskError;
 use volvox_protocol::cell::{CellCapacity, CellLoad};
-use volvox_protocol::exchange::{CellOrders, CellOrdersReply, SyncCell, SyncedCell};
+use volvox_protocol::cell_rpc::{CellOrders, CellOrdersReply, SyncCell, SyncedCell};
 use volvox_protocol::id::InstanceGuid;
 use volvox_protocol::limits::SYNC_ITEMS;
 use volvox_protocol::time::Timestamp;

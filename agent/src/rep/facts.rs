@@ -4,8 +4,8 @@
 
 use volvox_protocol::actual_lrp::{LrpKey, NetInfo, PortMapping, PreferredAddress, Running};
 use volvox_protocol::definition::{MetricTags, Routes};
-use volvox_protocol::facts::{internal_routes, metric_tags};
 use volvox_protocol::id::InstanceGuid;
+use volvox_protocol::instance_info::{internal_routes, metric_tags};
 
 use crate::container::network::NetworkFacts;
 

@@ -30,20 +30,20 @@ use std::time::Duration;
 use volvox_mesh::request::{AskError, Refusal};
 use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, Running};
 use volvox_protocol::cell::{CellCapacity, CellLoad};
-use volvox_protocol::container::ContainerState;
-use volvox_protocol::definition::{LrpDefinition, MetricTags, Routes};
-use volvox_protocol::digest::{Digest, Item};
-use volvox_protocol::exchange::{
+use volvox_protocol::cell_rpc::{
     CellOrders, CellOrdersReply, CellReport, CellReportReply, DefinitionKey, FetchDefinitions,
     FetchedDefinitions, OrderAnswer, SyncCell, SyncedCell,
 };
+use volvox_protocol::container::ContainerState;
+use volvox_protocol::definition::{LrpDefinition, MetricTags, Routes};
+use volvox_protocol::digest::{Digest, DigestItem};
 use volvox_protocol::id::{CellId, InstanceGuid, TaskGuid};
+use volvox_protocol::modification_tag::ModificationTag;
 use volvox_protocol::request::CellRequest;
 use volvox_protocol::tables::Likelihood;
 use volvox_protocol::tables::crash::CrashPolicy;
 use volvox_protocol::tables::rep_lrp::LrpView;
 use volvox_protocol::tables::rep_task::TaskView;
-use volvox_protocol::tag::ModificationTag;
 use volvox_protocol::task::TaskDefinition;
 use volvox_protocol::time::Timestamp;
 
@@ -305,11 +305,11 @@ impl Entry {
         self.container.as_ref().map(|it| it.container.state)
     }
 
-    fn item(&self) -> Option<Item> {
+    fn item(&self) -> Option<DigestItem> {
         let state = self.state()?;
         match &self.owner {
-            Owner::Lrp { instance, .. } => Item::of_container(instance, state),
-            Owner::Task { guid, .. } => Item::of_task_container(guid, state),
+            Owner::Lrp { instance, .. } => DigestItem::of_container(instance, state),
+            Owner::Task { guid, .. } => DigestItem::of_task_container(guid, state),
             Owner::Local(_) => None,
         }
     }

@@ -6,8 +6,8 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
-use volvox_protocol::exchange::{OwnRecords, SyncCell, SyncedCell};
-use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::cell_rpc::{OwnRecords, SyncCell, SyncedCell};
+use volvox_protocol::injected_bug::{Bug, mutated};
 
 /// A sync under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,8 +82,8 @@ impl Paging {
 
 #[cfg(test)]
 mod tests {
+    use volvox_protocol::cell_rpc::HeldTask;
     use volvox_protocol::container::ContainerState;
-    use volvox_protocol::exchange::HeldTask;
     use volvox_protocol::id::TaskGuid;
 
     use super::*;

@@ -129,7 +129,7 @@ mod tests {
     use volvox_protocol::actual_lrp::LrpKey;
     use volvox_protocol::definition::{LrpDefinition, MetricTags, Routes};
     use volvox_protocol::id::{Domain, ProcessGuid};
-    use volvox_protocol::tag::ModificationTag;
+    use volvox_protocol::modification_tag::ModificationTag;
 
     use super::super::assignments::SMALL;
     use super::super::logic::KnownDefinition;

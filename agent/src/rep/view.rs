@@ -3,25 +3,25 @@
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 use volvox_protocol::actual_lrp::{InstanceKey, Presence};
+use volvox_protocol::cell_rpc::{LrpRecord, RecordState, TaskRecord};
 use volvox_protocol::container::ContainerState;
-use volvox_protocol::exchange::{LrpRecord, RecordState, TaskRecord};
 use volvox_protocol::id::CellId;
 use volvox_protocol::tables::Whose;
-use volvox_protocol::tables::rep_lrp::{ContainerView, LrpView};
+use volvox_protocol::tables::rep_lrp::{ContainerPhase, LrpView};
 use volvox_protocol::tables::rep_task::{TaskContainerView, TaskView};
 use volvox_protocol::task::TaskState;
 
 use crate::executor::registry::Container;
 
 /// The container of an instance; none is `Absent`.
-pub fn of_container(container: Option<&Container>) -> ContainerView {
-    let Some(container) = container else { return ContainerView::Absent };
+pub fn of_container(container: Option<&Container>) -> ContainerPhase {
+    let Some(container) = container else { return ContainerPhase::Absent };
     match container.state {
-        ContainerState::Reserved => ContainerView::Reserved,
-        ContainerState::Initializing | ContainerState::Created => ContainerView::Starting,
-        ContainerState::Running => ContainerView::Running,
-        ContainerState::Completed if container.result.stopped => ContainerView::Shutdown,
-        ContainerState::Completed => ContainerView::Crashed,
+        ContainerState::Reserved => ContainerPhase::Reserved,
+        ContainerState::Initializing | ContainerState::Created => ContainerPhase::Starting,
+        ContainerState::Running => ContainerPhase::Running,
+        ContainerState::Completed if container.result.stopped => ContainerPhase::Shutdown,
+        ContainerState::Completed => ContainerPhase::Crashed,
     }
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use volvox_protocol::actual_lrp::{ActualLrp, Presence};
 use volvox_protocol::api::{ActualLrpsRequest, LrpDeploymentsResponse};
-use volvox_protocol::deployment::{LrpDeployment, LrpDeploymentsRequest, Pause, RollOrder};
+use volvox_protocol::deployment::{
+    LrpDeployment, LrpDeploymentsRequest, RolloutDirection, RolloutPause,
+};
 
 use crate::Context;
 use crate::client::Client;
@@ -58,14 +60,14 @@ pub(super) fn update(deployment: &LrpDeployment) -> String {
     let Some(roll) = &deployment.roll else { return String::new() };
     let (done, of) = (roll.done(deployment.instances), deployment.instances);
     let way = match roll.order {
-        RollOrder::Rising => "rolling",
-        RollOrder::Falling => "going back",
+        RolloutDirection::Rising => "rolling",
+        RolloutDirection::Falling => "going back",
     };
     let pause = match roll.pause {
         None => "",
-        Some(Pause::Canary) => ", waits for promotion",
-        Some(Pause::Asked) => ", paused",
-        Some(Pause::Stalled) => ", stalled",
+        Some(RolloutPause::Canary) => ", waits for promotion",
+        Some(RolloutPause::Asked) => ", paused",
+        Some(RolloutPause::Stalled) => ", stalled",
     };
     format!("{way} {done}/{of}{pause}")
 }

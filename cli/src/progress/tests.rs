@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use volvox_protocol::definition::LrpDefinition;
-use volvox_protocol::deployment::{Definition, Roll};
+use volvox_protocol::deployment::{Definition, Rollout};
 use volvox_protocol::time::Timestamp;
 
 use super::*;
@@ -38,7 +38,7 @@ fn states(look: &Look) -> Vec<String> {
 
 fn rolling(border: u32, in_flight: &[u32]) -> LrpDeployment {
     let mut deployment = app(3);
-    let mut roll = Roll::rising(Timestamp::ZERO, id("old"));
+    let mut roll = Rollout::rising(Timestamp::ZERO, id("old"));
     for index in 0..border {
         roll.take_up(Timestamp::ZERO, index);
         if !in_flight.contains(&index) {
@@ -94,16 +94,16 @@ fn an_update_that_waits_or_fails_says_so() {
     let set = |deployment: &mut LrpDeployment, pause| {
         deployment.roll.as_mut().unwrap().pause = Some(pause);
     };
-    set(&mut paused, Pause::Canary);
+    set(&mut paused, RolloutPause::Canary);
     let Verdict::Waits(what) = look(&paused, &[], None).verdict else { panic!("does not wait") };
     assert!(what.contains("volvox promote web"), "{what}");
-    set(&mut paused, Pause::Asked);
+    set(&mut paused, RolloutPause::Asked);
     assert!(matches!(look(&paused, &[], None).verdict, Verdict::Waits(_)));
-    set(&mut paused, Pause::Stalled);
+    set(&mut paused, RolloutPause::Stalled);
     assert!(matches!(look(&paused, &[], None).verdict, Verdict::Failed(_)));
     let mut back = app(3);
     back.active_definition_id = id("old");
-    back.roll = Some(Box::new(Roll::falling(Timestamp::ZERO, id("new"), 3, "no progress")));
+    back.roll = Some(Box::new(Rollout::falling(Timestamp::ZERO, id("new"), 3, "no progress")));
     let overtaken = |deployment: &LrpDeployment| {
         let seen = look(deployment, &[], Some(&id("new")));
         assert!(seen.steps.is_empty(), "what is not wanted is not told of");
@@ -113,6 +113,6 @@ fn an_update_that_waits_or_fails_says_so() {
     assert_eq!(overtaken(&back), "the update of web was taken back to old: no progress");
     back.roll = None;
     assert_eq!(overtaken(&back), "the update of web was taken back: it runs old");
-    back.roll = Some(Box::new(Roll::rising(Timestamp::ZERO, id("new"))));
+    back.roll = Some(Box::new(Rollout::rising(Timestamp::ZERO, id("new"))));
     assert_eq!(overtaken(&back), "web is to run old now, not new");
 }

@@ -3,7 +3,7 @@
 use hyper::Response;
 use hyper::header::CONTENT_TYPE;
 use volvox_protocol::api::{ApiError, EvacuationResponse};
-use volvox_protocol::diego::Reply as _;
+use volvox_protocol::diego::DiegoReply as _;
 
 use super::encoding::Encoding;
 use super::reply::{Body, Failure, full};

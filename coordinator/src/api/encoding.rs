@@ -7,7 +7,7 @@ use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use volvox_protocol::api::{ApiError, LifecycleResponse};
-use volvox_protocol::diego::{Entry, Reply, Request, Unread};
+use volvox_protocol::diego::{DiegoDecodeError, DiegoReply, DiegoRequest, ListEntry};
 use volvox_protocol::wire::decode_json;
 
 use super::reply::Failure;
@@ -40,7 +40,10 @@ impl Encoding {
     }
 
     /// Reads a body. An empty one says nothing, as an empty object does.
-    pub(crate) fn decode<T: DeserializeOwned + Request>(self, body: &Bytes) -> Result<T, Failure> {
+    pub(crate) fn decode<T: DeserializeOwned + DiegoRequest>(
+        self,
+        body: &Bytes,
+    ) -> Result<T, Failure> {
         match self {
             Encoding::Json if body.is_empty() => Ok(decode_json(b"{}")?),
             // A list of values in the order of the keys would be read too.
@@ -53,7 +56,7 @@ impl Encoding {
     }
 
     /// Writes a body.
-    pub(crate) fn encode(self, value: impl Serialize + Reply) -> Result<Bytes, Failure> {
+    pub(crate) fn encode(self, value: impl Serialize + DiegoReply) -> Result<Bytes, Failure> {
         match self {
             Encoding::Json => json(&value),
             Encoding::Protobuf => Ok(value.into_diego().into()),
@@ -64,7 +67,7 @@ impl Encoding {
     pub(crate) fn append(
         self,
         text: &mut Vec<u8>,
-        value: impl Serialize + Entry,
+        value: impl Serialize + ListEntry,
     ) -> Result<(), Failure> {
         match self {
             Encoding::Json => append_json(text, &value),
@@ -105,16 +108,16 @@ pub(crate) fn append_json(text: &mut Vec<u8>, value: &impl Serialize) -> Result<
     })
 }
 
-impl From<Unread> for Failure {
-    fn from(unread: Unread) -> Self {
+impl From<DiegoDecodeError> for Failure {
+    fn from(unread: DiegoDecodeError) -> Self {
         match unread {
-            Unread::TooLarge(error) => error.into(),
+            DiegoDecodeError::TooLarge(error) => error.into(),
             // The BBS says no more than this of a body that it cannot read, and clients may look for it.
-            Unread::Undecodable | Unread::Misshapen(_) => {
+            DiegoDecodeError::Undecodable | DiegoDecodeError::Misshapen(_) => {
                 tracing::debug!(why = %unread, "a body could not be read");
                 Failure::invalid("the request received is invalid")
             }
-            Unread::Invalid(invalid) => Failure::within("", invalid),
+            DiegoDecodeError::Invalid(invalid) => Failure::within("", invalid),
         }
     }
 }

@@ -14,7 +14,7 @@ use volvox_protocol::api::{
 use volvox_protocol::definition::MetricTagValue;
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::desired_lrp::DesiredLrp;
-use volvox_protocol::diego::Entry as _;
+use volvox_protocol::diego::ListEntry as _;
 use volvox_protocol::diego::write::Writer;
 use volvox_protocol::id::{CellId, ProcessGuid};
 use volvox_protocol::resolve;

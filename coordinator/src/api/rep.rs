@@ -37,7 +37,7 @@ pub(super) fn routes() -> Vec<Route> {
 }
 
 /// A request that says who it is about.
-trait Report: DeserializeOwned + Schema + diego::Request + Send + 'static {
+trait Report: DeserializeOwned + Schema + diego::DiegoRequest + Send + 'static {
     /// Who speaks.
     fn speaker(&self) -> Speaker<'_>;
     /// What the audit says it was about.
@@ -123,7 +123,7 @@ fn report<Q, A, R>(
 ) -> Route
 where
     Q: Report,
-    A: Serialize + Schema + diego::Reply,
+    A: Serialize + Schema + diego::DiegoReply,
     R: Future<Output = Result<A, Failure>> + Send + 'static,
 {
     let change = route::change::<Q, A, R>(path, name, about, Q::subject, answer);

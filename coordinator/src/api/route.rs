@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use volvox_protocol::api::LifecycleResponse;
-use volvox_protocol::diego::{Reply, Request};
+use volvox_protocol::diego::{DiegoReply, DiegoRequest};
 use volvox_protocol::schema::{Components, Schema};
 
 use super::Api;
@@ -39,7 +39,9 @@ pub(crate) struct Call {
 
 impl Call {
     /// The request: the body, or for GET the query.
-    pub(crate) fn request<Q: DeserializeOwned + Schema + Request>(&self) -> Result<Q, Failure> {
+    pub(crate) fn request<Q: DeserializeOwned + Schema + DiegoRequest>(
+        &self,
+    ) -> Result<Q, Failure> {
         if self.method == Method::GET {
             self.query.request::<Q>()
         } else {
@@ -125,7 +127,7 @@ impl Route {
 /// The answer with one record.
 pub(crate) fn record(
     encoding: Encoding,
-    answer: impl Serialize + Reply,
+    answer: impl Serialize + DiegoReply,
 ) -> Result<Response<Body>, Failure> {
     let mut response = Response::new(full(encoding.encode(answer)?));
     response.headers_mut().insert(CONTENT_TYPE, encoding.content_type());
@@ -147,8 +149,8 @@ pub(crate) fn read<Q, A>(
     answer: impl Fn(&Api, Q) -> Result<A, Failure> + Send + Sync + 'static,
 ) -> Route
 where
-    Q: DeserializeOwned + Schema + Request,
-    A: Serialize + Schema + Reply,
+    Q: DeserializeOwned + Schema + DiegoRequest,
+    A: Serialize + Schema + DiegoReply,
 {
     Route {
         path,
@@ -177,7 +179,7 @@ pub(crate) fn list<Q, A>(
     answer: impl Fn(&Api, &Call, Q) -> Result<Response<Body>, Failure> + Send + Sync + 'static,
 ) -> Route
 where
-    Q: DeserializeOwned + Schema + Request + Send + 'static,
+    Q: DeserializeOwned + Schema + DiegoRequest + Send + 'static,
     A: Schema,
 {
     let answer = Arc::new(answer);
@@ -220,8 +222,8 @@ pub(crate) fn change<Q, A, R>(
     answer: impl Fn(Arc<Api>, Q) -> R + Send + Sync + 'static,
 ) -> Route
 where
-    Q: DeserializeOwned + Schema + Request + Send + 'static,
-    A: Serialize + Schema + Reply,
+    Q: DeserializeOwned + Schema + DiegoRequest + Send + 'static,
+    A: Serialize + Schema + DiegoReply,
     R: Future<Output = Result<A, Failure>> + Send + 'static,
 {
     Route {
@@ -257,8 +259,8 @@ pub(crate) fn ask<Q, A, R>(
     answer: impl Fn(Arc<Api>, Q) -> R + Send + Sync + 'static,
 ) -> Route
 where
-    Q: DeserializeOwned + Schema + Request + Send + 'static,
-    A: Serialize + Schema + Reply,
+    Q: DeserializeOwned + Schema + DiegoRequest + Send + 'static,
+    A: Serialize + Schema + DiegoReply,
     R: Future<Output = Result<A, Failure>> + Send + 'static,
 {
     let changing = change::<Q, A, R>(path, name, about, |_| String::new(), answer);
@@ -274,7 +276,7 @@ pub(crate) fn order<Q>(
     command: fn(Q) -> Command,
 ) -> Route
 where
-    Q: DeserializeOwned + Schema + Request + Send + 'static,
+    Q: DeserializeOwned + Schema + DiegoRequest + Send + 'static,
 {
     change::<Q, LifecycleResponse, _>(path, name, about, subject, move |api, request| async move {
         api.order(command(request)).await

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 
 use volvox_protocol::cell::CellPresence;
 use volvox_protocol::id::{CellId, Domain, ProcessGuid};
-use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::request::{CellRequest, Rejection};
 use volvox_protocol::time::Timestamp;
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use volvox_protocol::actual_lrp::{ActualLrp, LrpGroup, Presence};
 use volvox_protocol::deployment::LrpDeployment;
-use volvox_protocol::digest::{Digest, Item};
+use volvox_protocol::digest::{Digest, DigestItem};
 use volvox_protocol::id::{CellId, DefinitionId, Domain, ProcessGuid, TaskGuid};
 use volvox_protocol::resolve;
 use volvox_protocol::task::Task;
@@ -384,14 +384,14 @@ impl Records {
         if let Some(cell) = old_cell.filter(|cell| new_cell != Some(cell)) {
             self.edit_cell(cell, |on| {
                 let gone = on.instances.remove(&row);
-                on.digest.take(gone.as_deref().and_then(Item::of_record));
+                on.digest.take(gone.as_deref().and_then(DigestItem::of_record));
             });
         }
         if let (Some(cell), Some(after)) = (new_cell, after) {
             self.edit_cell(cell, |on| {
                 let old = on.instances.insert(row, Arc::clone(after));
-                on.digest.take(old.as_deref().and_then(Item::of_record));
-                on.digest.put(Item::of_record(after));
+                on.digest.take(old.as_deref().and_then(DigestItem::of_record));
+                on.digest.put(DigestItem::of_record(after));
             });
         }
         self.instances += usize::from(after.is_some());
@@ -410,14 +410,14 @@ impl Records {
         if let Some(cell) = old_cell.filter(|cell| new_cell != Some(cell)) {
             self.edit_cell(cell, |on| {
                 let gone = on.tasks.remove(&row);
-                on.digest.take(gone.as_deref().and_then(Item::of_task));
+                on.digest.take(gone.as_deref().and_then(DigestItem::of_task));
             });
         }
         if let (Some(cell), Some(after)) = (new_cell, after) {
             self.edit_cell(cell, |on| {
                 let old = on.tasks.insert(row, Arc::clone(after));
-                on.digest.take(old.as_deref().and_then(Item::of_task));
-                on.digest.put(Item::of_task(after));
+                on.digest.take(old.as_deref().and_then(DigestItem::of_task));
+                on.digest.put(DigestItem::of_task(after));
             });
         }
     }

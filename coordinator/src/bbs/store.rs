@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 use tracing::{error, info, warn};
 use volvox_protocol::actual_lrp::{ActualLrp, Presence};
 use volvox_protocol::deployment::{LrpDeployment, LrpDeploymentV1};
-use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::task::Task;
 use volvox_protocol::time::Timestamp;
 

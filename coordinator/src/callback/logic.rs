@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use volvox_protocol::api::CallbackFailure;
 use volvox_protocol::id::TaskGuid;
-use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::task::Task;
 use volvox_protocol::time::{Backoff, Timestamp};
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use volvox_mesh::identity::MemberId;
 use volvox_mesh::request::{AskError, Refusal};
-use volvox_protocol::exchange::{CellOrders, OrderAnswer};
+use volvox_protocol::cell_rpc::{CellOrders, OrderAnswer};
 use volvox_protocol::id::CellId;
 use volvox_protocol::request::{CellOrder, WorkBatch};
 use volvox_protocol::time::Timestamp;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use volvox_mesh::identity::{Kind, MemberIdentity};
 use volvox_mesh::request::Refusal;
-use volvox_protocol::exchange::{
-    CellAnswer, CellReportReply, FetchDefinitions, FetchedDefinitions, Later,
+use volvox_protocol::cell_rpc::{
+    CellAnswer, CellReportReply, FetchDefinitions, FetchedDefinitions, RetryLater,
 };
 use volvox_protocol::id::CellId;
 use volvox_protocol::request::CellRequest;
@@ -23,7 +23,7 @@ use crate::bbs::state::Records;
 pub const TURN_WITHIN: Duration = Duration::from_secs(5);
 
 /// What a cell hears about a request that it is to bring again later.
-pub const PUT_OFF: CellAnswer = CellAnswer::Later(Later::Busy);
+pub const PUT_OFF: CellAnswer = CellAnswer::Later(RetryLater::Busy);
 
 /// A question being answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,8 +116,8 @@ pub fn answer(outcome: Result<Reply, CallError>) -> CellAnswer {
         Ok(Reply::ShouldStart(should)) => CellAnswer::ShouldStart(should),
         Ok(Reply::KeepContainer(keep)) => CellAnswer::KeepContainer(keep),
         Err(CallError::Rejected(rejection)) => CellAnswer::Rejected(rejection),
-        Err(CallError::Store(_)) => CellAnswer::Later(Later::NotSaved),
-        Err(CallError::Busy | CallError::Closed) => CellAnswer::Later(Later::Busy),
+        Err(CallError::Store(_)) => CellAnswer::Later(RetryLater::NotSaved),
+        Err(CallError::Busy | CallError::Closed) => CellAnswer::Later(RetryLater::Busy),
     }
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use volvox_protocol::id::CellId;
-use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::time::{Backoff, Timestamp};
 
 /// How much longer than one that stays the same a changing difference may last.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use volvox_mesh::identity::{MemberId, MemberIdentity};
 use volvox_protocol::cell::{CellInfo, CellLoad, CellPresence};
 use volvox_protocol::id::CellId;
-use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::request::CellOrder;
 use volvox_protocol::time::Timestamp;
 

@@ -16,7 +16,7 @@
 
 use std::collections::VecDeque;
 
-use volvox_protocol::exchange::{CellOrders, OrderAnswer, RefusedWork, size};
+use volvox_protocol::cell_rpc::{CellOrders, OrderAnswer, RefusedWork, size};
 use volvox_protocol::limits::ORDER_BYTES;
 use volvox_protocol::request::{CellOrder, LrpStart, TaskStart, WorkBatch};
 use volvox_protocol::time::Timestamp;
@@ -194,7 +194,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use volvox_protocol::exchange::{DefinitionKey, RefusedLrps, RefusedTask};
+    use volvox_protocol::cell_rpc::{DefinitionKey, RefusedLrps, RefusedTask};
     use volvox_protocol::id::{DefinitionId, Domain, ProcessGuid, TaskGuid};
     use volvox_protocol::request::Requirements;
 

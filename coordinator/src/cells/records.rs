@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use volvox_protocol::exchange::{
+use volvox_protocol::cell_rpc::{
     Carried, FetchDefinitions, FetchedDefinitions, FetchedLrp, FetchedTask, HeldLrp, HeldTask,
     LrpRecord, OwnRecords, SyncCell, SyncedCell, TaskRecord, size,
 };
@@ -122,7 +122,7 @@ pub fn sync(records: &Records, cell: &CellId, asked: &SyncCell, page_size: PageS
 
 /// What differs between what the cell says it has and what the records say, in numbers: for the log.
 pub fn differences(records: &Records, cell: &CellId, asked: &SyncCell) -> usize {
-    use volvox_protocol::digest::Item;
+    use volvox_protocol::digest::DigestItem;
     let lrp = |held: &HeldLrp| {
         let process = records.process(&held.process_guid);
         let slots = process.map_or(&[][..], |it| it.at(&held.definition_id, held.index));
@@ -131,14 +131,14 @@ pub fn differences(records: &Records, cell: &CellId, asked: &SyncCell) -> usize 
                 .instance()
                 .is_some_and(|it| it.instance_guid == held.instance_guid && it.cell_id == *cell)
         });
-        Item::of_container(&held.instance_guid, held.state)
-            != own.and_then(|slot| Item::of_record(&slot.lrp))
+        DigestItem::of_container(&held.instance_guid, held.state)
+            != own.and_then(|slot| DigestItem::of_record(&slot.lrp))
     };
     let task = |held: &HeldTask| {
         let known = records.task(&held.task_guid).map(|(_, task)| task);
         let own = known.filter(|task| task.cell_id.as_ref() == Some(cell));
-        Item::of_task_container(&held.task_guid, held.state)
-            != own.and_then(|task| Item::of_task(task))
+        DigestItem::of_task_container(&held.task_guid, held.state)
+            != own.and_then(|task| DigestItem::of_task(task))
     };
     asked.lrps.iter().filter(|held| lrp(held)).count()
         + asked.tasks.iter().filter(|held| task(held)).count()
@@ -241,8 +241,8 @@ mod tests {
     use serde_json::json;
     use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, NetInfo, Running, Tags};
     use volvox_protocol::cell::CellPresence;
+    use volvox_protocol::cell_rpc::{DefinitionKey, RecordState};
     use volvox_protocol::container::ContainerState;
-    use volvox_protocol::exchange::{DefinitionKey, RecordState};
     use volvox_protocol::id::{Domain, InstanceGuid, TaskGuid};
     use volvox_protocol::request::CellRequest;
     use volvox_protocol::time::Timestamp;

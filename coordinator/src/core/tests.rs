@@ -7,7 +7,7 @@ use serde_json::json;
 use volvox_mesh::identity::{MemberId, MemberIdentity};
 use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, NetInfo, Running, Tags};
 use volvox_protocol::cell::CellLoad;
-use volvox_protocol::exchange::Later;
+use volvox_protocol::cell_rpc::RetryLater;
 use volvox_protocol::id::{Domain, InstanceGuid, ProcessGuid, TaskGuid};
 
 use super::*;
@@ -335,7 +335,7 @@ fn while_the_database_cannot_be_read_nothing_is_decided_and_the_mesh_is_heard() 
     assert!(refused.to_string().contains("tried again soon"), "not that it exists: {refused}");
     let report = stage.report(vec![claim("p", "b")], Timestamp::NEVER);
     let put_off = answers(stage.turn(vec![report], Ok(())));
-    assert_eq!(put_off, [CellAnswer::Later(Later::NotSaved)]);
+    assert_eq!(put_off, [CellAnswer::Later(RetryLater::NotSaved)]);
     assert_eq!(stage.core.view().snapshot_at().1, before, "nothing was shown");
     stage.pass(FIRST_PAUSE);
     assert!(stage.core.is_reload_due(stage.now));
@@ -356,7 +356,7 @@ fn a_report_is_applied_in_its_order_and_put_off_as_a_whole() {
     let late = stage.report(both(), stage.now.ran - Duration::from_secs(1));
     assert_eq!(answers(stage.turn(vec![late], Ok(()))), [PUT_OFF, PUT_OFF]);
     let not_saved = stage.report(both(), stage.now.ran);
-    let later = CellAnswer::Later(Later::NotSaved);
+    let later = CellAnswer::Later(RetryLater::NotSaved);
     assert_eq!(answers(stage.turn(vec![not_saved], Err(failure()))), [later.clone(), later]);
     let in_time = stage.report(both(), stage.now.ran);
     assert_eq!(answers(stage.turn(vec![in_time], Ok(()))), [CellAnswer::Done, CellAnswer::Done]);

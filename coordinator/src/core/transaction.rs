@@ -5,9 +5,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use volvox_protocol::cell_rpc::{CellAnswer, RetryLater};
 use volvox_protocol::event::Event;
-use volvox_protocol::exchange::{CellAnswer, Later};
-use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::time::Timestamp;
 
 use super::message::{Output, ReplyId};
@@ -111,7 +111,7 @@ impl Answer {
                 let later = |answer| match answer {
                     CellAnswer::Done
                     | CellAnswer::ShouldStart(_)
-                    | CellAnswer::KeepContainer(_) => CellAnswer::Later(Later::NotSaved),
+                    | CellAnswer::KeepContainer(_) => CellAnswer::Later(RetryLater::NotSaved),
                     refused @ (CellAnswer::Rejected(_) | CellAnswer::Later(_)) => refused,
                 };
                 Answer::Report(who, answers.into_iter().map(later).collect())

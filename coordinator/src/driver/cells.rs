@@ -13,7 +13,7 @@ use volvox_mesh::driver::{Config, Mesh, MeshError};
 use volvox_mesh::identity::{Kind, MemberId};
 use volvox_mesh::member::{MemberEvent, MemberState};
 use volvox_mesh::request::AskError;
-use volvox_protocol::exchange::{CellOrders, OrderAnswer};
+use volvox_protocol::cell_rpc::{CellOrders, OrderAnswer};
 use volvox_protocol::id::CellId;
 use volvox_protocol::request::CellOrder;
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use volvox_protocol::exchange::CellAnswer;
+use volvox_protocol::cell_rpc::CellAnswer;
 use volvox_protocol::request::CellRequest;
 
 use super::Clock;

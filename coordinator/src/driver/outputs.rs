@@ -12,7 +12,7 @@ use tracing::{debug, error, info, warn};
 use volvox_mesh::driver::Mesh;
 use volvox_mesh::request::AskError;
 use volvox_protocol::api::CallbackFailure;
-use volvox_protocol::exchange::{CellOrders, OrderAnswer};
+use volvox_protocol::cell_rpc::{CellOrders, OrderAnswer};
 use volvox_protocol::id::CellId;
 use volvox_protocol::task::Task;
 

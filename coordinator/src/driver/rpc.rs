@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 use volvox_mesh::identity::MemberIdentity;
 use volvox_mesh::request::{Refusal, Router};
-use volvox_protocol::exchange::{
+use volvox_protocol::cell_rpc::{
     CellAnswer, CellReport, CellReportReply, FetchDefinitions, FetchedDefinitions, SyncCell,
     SyncedCell,
 };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use volvox_protocol::exchange::CellAnswer;
+use volvox_protocol::cell_rpc::CellAnswer;
 use volvox_protocol::request::{CellOrder, CellRequest};
 
 /// Everything counted since the start.

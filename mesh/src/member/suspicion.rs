@@ -16,7 +16,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::random::mix;
 use volvox_protocol::time::{Backoff, Timestamp};
 

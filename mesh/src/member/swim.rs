@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use foca::{Codec as _, Foca, Header, Incarnation, Message, NoCustomBroadcast, PostcardCodec};
 use foca::{State, Timer};
-use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::time::Timestamp;
 

@@ -129,7 +129,7 @@ pub fn reply(answer: Result<Vec<u8>, Refusal>) -> Vec<u8> {
 mod tests {
     use proptest::prelude::*;
     use volvox_golden::{Golden, variants};
-    use volvox_protocol::exchange::{CellOrders, CellReport, FetchDefinitions, SyncCell};
+    use volvox_protocol::cell_rpc::{CellOrders, CellReport, FetchDefinitions, SyncCell};
     use volvox_protocol::stream::{OpenTerminal, ReadLog};
 
     use super::*;

@@ -2,7 +2,7 @@
 //! another request. A change other than a new field at the end needs a new number.
 
 use serde::de::DeserializeOwned;
-use volvox_protocol::exchange::{
+use volvox_protocol::cell_rpc::{
     Carried, CellOrders, CellOrdersReply, CellReport, CellReportReply, FetchDefinitions,
     FetchedDefinitions, SyncCell, SyncedCell,
 };

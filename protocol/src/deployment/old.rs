@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::definition::{MetricTags, Routes, UpdateStrategy};
 use crate::id::{DefinitionId, Domain, ProcessGuid};
+use crate::modification_tag::ModificationTag;
 use crate::packed::Packed;
-use crate::tag::ModificationTag;
 
 use super::{Definitions, History, LrpDeployment};
 

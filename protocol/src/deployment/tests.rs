@@ -5,8 +5,8 @@ use serde_json::json;
 use super::*;
 use crate::definition::tests::{check, round_trip};
 use crate::desired_lrp::DesiredLrpUpdate;
+use crate::modification_tag::Epoch;
 use crate::random::SplitMix;
-use crate::tag::Epoch;
 use crate::time::Timestamp;
 use crate::validate::Valid;
 use crate::wire::decode_json;
@@ -93,7 +93,7 @@ fn a_projection_shows_the_active_definition_and_the_previous_one_while_an_update
     let shown = deployment.project();
     assert_eq!((shown.definition_id, shown.definition.memory_mb), (Some(id("id2")), 2));
     assert_eq!(shown.previous_definition_id, None);
-    deployment.roll = Some(Box::new(Roll::rising(Timestamp::ZERO, id("p"))));
+    deployment.roll = Some(Box::new(Rollout::rising(Timestamp::ZERO, id("p"))));
     assert_eq!(deployment.project().previous_definition_id, Some(id("p")));
 }
 
@@ -102,7 +102,7 @@ fn a_deployment_reads_back_with_what_an_auction_needs() {
     let mut deployment = LrpDeployment::promote(desired(), ModificationTag::default());
     deployment.definitions.insert(id("b"), definition(7));
     deployment.definitions.insert(id("a"), definition(8));
-    deployment.roll = Some(Box::new(Roll::rising(Timestamp::from_secs(5), id("b"))));
+    deployment.roll = Some(Box::new(Rollout::rising(Timestamp::from_secs(5), id("b"))));
     deployment.rollout =
         Some(Box::new(RolloutPolicy { max_in_flight: 3, ..RolloutPolicy::default() }));
     let past = PastDefinition {
@@ -136,7 +136,7 @@ fn a_deployment_is_shown_under_the_names_of_the_seeds() {
         assert!(value.get(absent).is_none(), "{absent} is there");
     }
     deployment.healthy_definition_id = Some(id("version-1"));
-    let mut roll = Roll::rising(Timestamp::from_secs(1), id("version-0"));
+    let mut roll = Rollout::rising(Timestamp::from_secs(1), id("version-0"));
     roll.take_up(Timestamp::from_secs(2), 0);
     deployment.roll = Some(Box::new(roll));
     let value = serde_json::to_value(&deployment).unwrap();
@@ -368,11 +368,11 @@ fn requests_carry_the_names_of_the_seeds() {
 // The bookkeeping of a roll.
 
 /// The phases of indices 0 to 4, as letters.
-fn phases(roll: &Roll) -> String {
+fn phases(roll: &Rollout) -> String {
     let letter = |index| match roll.phase(index) {
-        Phase::Ahead => 'a',
-        Phase::InFlight => 'f',
-        Phase::Done => 'd',
+        RolloutPhase::Ahead => 'a',
+        RolloutPhase::InFlight => 'f',
+        RolloutPhase::Done => 'd',
     };
     (0..5).map(letter).collect()
 }
@@ -380,7 +380,7 @@ fn phases(roll: &Roll) -> String {
 #[test]
 fn a_rising_roll_goes_from_the_first_index_to_the_last() {
     let now = Timestamp::from_secs(1);
-    let mut roll = Roll::rising(now, id("v1"));
+    let mut roll = Rollout::rising(now, id("v1"));
     assert_eq!((phases(&roll).as_str(), roll.next(5), roll.done(5)), ("aaaaa", Some(0), 0));
     roll.take_up(now, 0);
     roll.take_up(now, 1);
@@ -407,7 +407,7 @@ fn a_rising_roll_goes_from_the_first_index_to_the_last() {
 #[test]
 fn a_falling_roll_goes_from_the_last_index_to_the_first() {
     let now = Timestamp::from_secs(1);
-    let mut roll = Roll::falling(now, id("v2"), 3, "cancelled");
+    let mut roll = Rollout::falling(now, id("v2"), 3, "cancelled");
     assert_eq!((phases(&roll).as_str(), roll.next(3), roll.done(3)), ("aaadd", Some(2), 0));
     roll.take_up(now, 2);
     roll.take_up(now, 1);

@@ -2,8 +2,8 @@
 
 use crate::definition::{LrpDefinition, Routes};
 use crate::id::{Domain, ProcessGuid};
+use crate::modification_tag::Epoch;
 use crate::record::record;
-use crate::tag::Epoch;
 
 use super::DesiredLrp;
 

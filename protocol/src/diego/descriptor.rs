@@ -7,7 +7,7 @@
 use prost::Message;
 
 use super::message::{Declaration, ENUMERATIONS, Field, MESSAGES, declaration};
-use super::shape::innermost;
+use super::precheck::innermost;
 
 /// The package of all messages.
 const PACKAGE: &str = "models";

@@ -2,7 +2,7 @@
 //!
 //! Each is declared once, by the numbers and types of its fields. From that come the struct that prost
 //! reads and writes, and an entry in [`MESSAGES`], by which bodies are looked over before they are read
-//! ([`super::shape`]) and from which other languages' descriptors are made ([`super::descriptor`]).
+//! ([`super::precheck`]) and from which other languages' descriptors are made ([`super::descriptor`]).
 //! There are no rules here: what a message means is in [`super::read`] and [`super::write`].
 
 mod action;

@@ -17,7 +17,7 @@ pub use task::task;
 use prost::Message;
 
 use super::message as m;
-use super::shape::{self, Misshapen};
+use super::precheck::{self, PrecheckError};
 use crate::id::IdError;
 use crate::limits::JSON_BYTES;
 use crate::validate::{Checker, Invalid};
@@ -25,13 +25,13 @@ use crate::wire::DecodeError;
 
 /// Why a body was not read. Nothing was kept of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unread {
+pub enum DiegoDecodeError {
     /// Longer than a body may be.
     #[error(transparent)]
     TooLarge(DecodeError),
     /// There is more in it than there may be, or it is no protobuf.
     #[error(transparent)]
-    Misshapen(#[from] Misshapen),
+    Misshapen(#[from] PrecheckError),
     /// It is not the message that was asked for.
     #[error("the body is not the message that this route takes")]
     Undecodable,
@@ -41,21 +41,21 @@ pub enum Unread {
 }
 
 /// A request that Diego's clients can make.
-pub trait Request: Sized {
+pub trait DiegoRequest: Sized {
     /// Reads the message of a request. Requests of our own routes have none, and are never read.
-    fn from_diego(body: &[u8]) -> Result<Self, Unread>;
+    fn from_diego(body: &[u8]) -> Result<Self, DiegoDecodeError>;
 }
 
 /// Reads a message. Unknown fields are skipped.
-pub fn decode<M: Message + Default>(held_as: &str, body: &[u8]) -> Result<M, Unread> {
+pub fn decode<M: Message + Default>(held_as: &str, body: &[u8]) -> Result<M, DiegoDecodeError> {
     if body.len() > JSON_BYTES {
         let too_large = DecodeError::TooLarge { given: body.len(), limit: JSON_BYTES };
-        return Err(Unread::TooLarge(too_large));
+        return Err(DiegoDecodeError::TooLarge(too_large));
     }
-    shape::look_over(held_as, body)?;
+    precheck::look_over(held_as, body)?;
     M::decode(body).or_else(|_| {
-        let readable = shape::readable(held_as, body).ok_or(Unread::Undecodable)?;
-        M::decode(&readable[..]).map_err(|_| Unread::Undecodable)
+        let readable = precheck::readable(held_as, body).ok_or(DiegoDecodeError::Undecodable)?;
+        M::decode(&readable[..]).map_err(|_| DiegoDecodeError::Undecodable)
     })
 }
 
@@ -64,7 +64,7 @@ fn read<M: Message + Default, T>(
     held_as: &str,
     body: &[u8],
     make: impl FnOnce(&mut Checker, M) -> T,
-) -> Result<T, Unread> {
+) -> Result<T, DiegoDecodeError> {
     let message = decode(held_as, body)?;
     let mut at = Checker::default();
     let made = make(&mut at, message);
@@ -112,8 +112,8 @@ fn needed<T: Default>(at: &mut Checker, name: &str, given: Option<T>) -> T {
 pub(super) const MISSING: &str = "must be given";
 
 /// A tag; one that is none reads as no tag.
-fn modification_tag(given: Option<m::ModificationTag>) -> crate::tag::ModificationTag {
+fn modification_tag(given: Option<m::ModificationTag>) -> crate::modification_tag::ModificationTag {
     let given = given.unwrap_or_default();
     let epoch = given.epoch.parse().unwrap_or_default();
-    crate::tag::ModificationTag { epoch, index: given.index }
+    crate::modification_tag::ModificationTag { epoch, index: given.index }
 }

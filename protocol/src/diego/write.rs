@@ -6,32 +6,32 @@
 mod action;
 mod actual;
 mod definition;
+mod encode;
 mod event;
 mod part;
 mod reply;
-mod straight;
 mod task;
 
 pub use actual::{cell_presence, group};
 pub use definition::{desired_lrp, scheduling_info};
+pub use encode::Writer;
 pub use event::event;
 pub use reply::error_type;
-pub use straight::Writer;
 pub use task::task;
 
-use super::{message as m, wording};
+use super::{error_text, message as m};
 use crate::api::ApiError;
-use crate::tag::{Epoch, ModificationTag};
+use crate::modification_tag::{Epoch, ModificationTag};
 use crate::time::Timestamp;
 
 /// An answer that Diego's clients can read.
-pub trait Reply: Sized {
+pub trait DiegoReply: Sized {
     /// The bytes of the message. Answers of our own routes have none.
     fn into_diego(self) -> Vec<u8>;
 }
 
 /// An entry of a list that Diego's clients can read.
-pub trait Entry: Sized {
+pub trait ListEntry: Sized {
     /// Writes the message's bytes behind what is there. Takes what was made for it, and no more than a
     /// look at what others share.
     fn put_diego(self, out: &mut Vec<u8>);
@@ -67,7 +67,7 @@ pub fn error(given: &ApiError) -> m::Error {
     let message = if let Some((_, standard)) = standard {
         (*standard).to_owned()
     } else if kind == m::ErrorType::InvalidRequest && !given.details.is_empty() {
-        wording::told(given.details.iter().map(|it| (it.path.as_str(), it.rule.as_str())))
+        error_text::told(given.details.iter().map(|it| (it.path.as_str(), it.rule.as_str())))
     } else if CAPITAL.contains(&kind) {
         let (first, rest) = given.message.split_at_checked(1).unwrap_or_default();
         first.to_ascii_uppercase() + rest

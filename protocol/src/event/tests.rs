@@ -246,14 +246,14 @@ fn an_event_has_no_binary_form() {
 
 #[test]
 fn readers_of_deployments_are_told_of_all_definitions() {
-    use crate::deployment::Roll;
+    use crate::deployment::Rollout;
     use crate::desired_lrp::DesiredLrp;
     let lrp: DesiredLrp = serde_json::from_value(desired(1)).unwrap();
     let tag = lrp.modification_tag;
     let before = Arc::new(LrpDeployment::promote(lrp, tag));
     let mut after = (*before).clone();
     let id = crate::id::DefinitionId::new("v0").unwrap();
-    after.roll = Some(Box::new(Roll::rising(Timestamp::from_secs(1), id)));
+    after.roll = Some(Box::new(Rollout::rising(Timestamp::from_secs(1), id)));
     let after = Arc::new(after);
     let created = Event::DesiredLrpCreated(Arc::clone(&before));
     let told = created.deployment().unwrap();

@@ -10,11 +10,11 @@ use super::Whose::{self, Ours, Theirs};
 use LrpAction::{
     Claim, ClaimThenRun, CrashThenDelete, Delete, Nothing, Remove, RemoveThenDelete, Run, Start,
 };
-use {ContainerView as C, LrpView as L};
+use {ContainerPhase as C, LrpView as L};
 
 /// The container of an instance on this cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ContainerView {
+pub enum ContainerPhase {
     /// There is none, not even a reservation.
     Absent,
     /// `RESERVED`.
@@ -29,9 +29,9 @@ pub enum ContainerView {
     Shutdown,
 }
 
-impl ContainerView {
+impl ContainerPhase {
     /// Every view, in the order of declaration.
-    pub const ALL: [ContainerView; 6] =
+    pub const ALL: [ContainerPhase; 6] =
         [C::Absent, C::Reserved, C::Starting, C::Running, C::Crashed, C::Shutdown];
 }
 
@@ -89,7 +89,7 @@ pub enum LrpAction {
 
 /// What the rep does about one container. Mirrors `docs/tables/rep_lrp.md`.
 #[rustfmt::skip]
-pub const fn rep_lrp(container: ContainerView, lrp: LrpView) -> (LrpAction, Likelihood) {
+pub const fn rep_lrp(container: ContainerPhase, lrp: LrpView) -> (LrpAction, Likelihood) {
     match (container, lrp) {
         (C::Reserved, L::Missing)         => (Delete,           Conceivable),   // no longer desired
         (C::Reserved, L::Unclaimed)       => (ClaimThenRun,     Expected),      // we won the auction
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn the_table_is_the_one_in_the_document() {
         let mut product = Vec::new();
-        for container in ContainerView::ALL {
+        for container in ContainerPhase::ALL {
             for lrp in LrpView::ALL {
                 let (action, likelihood) = rep_lrp(container, lrp);
                 product.push(Pair::new(&[&container, &lrp], &[&action, &likelihood]));
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_board_grants_whatever_the_rep_asks_of_it() {
-        for container in ContainerView::ALL {
+        for container in ContainerPhase::ALL {
             for lrp in LrpView::ALL {
                 let request = match rep_lrp(container, lrp).0 {
                     Claim | ClaimThenRun => LrpRequest::Claim,

@@ -17,8 +17,8 @@ use crate::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
 use crate::egress::SecurityGroupRule;
 use crate::id::DefinitionId;
 use crate::limits::{ANNOTATION_BYTES, ENTRIES, MOUNTED_FILES_BYTES, ROUTES_BYTES, TEXT_BYTES};
+use crate::modification_tag::ModificationTag;
 use crate::request::{LrpStart, Requirements, TaskStart};
-use crate::tag::ModificationTag;
 use crate::task::{Task, TaskDefinition};
 use crate::validate::Valid;
 

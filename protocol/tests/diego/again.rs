@@ -13,7 +13,7 @@ use volvox_protocol::api::{
 use volvox_protocol::cell::CellPresenceJson;
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
-use volvox_protocol::diego::read::{self, Request as _};
+use volvox_protocol::diego::read::{self, DiegoRequest as _};
 use volvox_protocol::diego::{message as m, write};
 use volvox_protocol::event::{Crash, Event};
 use volvox_protocol::task::Task;

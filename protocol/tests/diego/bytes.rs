@@ -11,7 +11,9 @@ use volvox_protocol::api::{
     UpdateDesiredLrpRequest, UpsertDomainRequest,
 };
 use volvox_protocol::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
-use volvox_protocol::diego::{Entry as _, Reply as _, Request as _, message as m, write};
+use volvox_protocol::diego::{
+    DiegoReply as _, DiegoRequest as _, ListEntry as _, message as m, write,
+};
 use volvox_protocol::event::Event;
 
 #[test]

@@ -6,15 +6,15 @@ use volvox_protocol::api::{
     DesireTaskRequest, FailActualLrpRequest, RejectTaskRequest, RetireActualLrpRequest,
     StartActualLrpRequest, UpdateDesiredLrpRequest, UpsertDomainRequest,
 };
-use volvox_protocol::diego::shape::Misshapen;
-use volvox_protocol::diego::{Request, Unread, message as m, wording};
+use volvox_protocol::diego::precheck::PrecheckError;
+use volvox_protocol::diego::{DiegoDecodeError, DiegoRequest, error_text, message as m};
 use volvox_protocol::limits::JSON_BYTES;
 
 /// What a client is told of this message.
-fn told<Q: Request>(message: &impl prost::Message) -> String {
+fn told<Q: DiegoRequest>(message: &impl prost::Message) -> String {
     match Q::from_diego(&message.encode_to_vec()) {
         Ok(_) => "taken".to_owned(),
-        Err(Unread::Invalid(invalid)) => wording::complaints(&invalid.0),
+        Err(DiegoDecodeError::Invalid(invalid)) => error_text::complaints(&invalid.0),
         Err(other) => other.to_string(),
     }
 }
@@ -145,7 +145,7 @@ fn what_is_missing_is_said() {
 #[test]
 fn too_much_is_refused_before_it_is_read() {
     let long = vec![0; JSON_BYTES + 1];
-    assert!(matches!(DesireLrpRequest::from_diego(&long), Err(Unread::TooLarge(_))));
+    assert!(matches!(DesireLrpRequest::from_diego(&long), Err(DiegoDecodeError::TooLarge(_))));
     let mut deep = action();
     for _ in 0..16 {
         let inner = m::TryAction { action: Some(deep), ..Default::default() };
@@ -156,10 +156,14 @@ fn too_much_is_refused_before_it_is_read() {
         let inner = m::TryAction { action: Some(deep), ..Default::default() };
         deep = m::Action { try_action: Some(Box::new(inner)), ..Default::default() };
     }
-    assert_eq!(desire(|it| it.action = Some(deep)), Misshapen::Deep.to_string());
+    assert_eq!(desire(|it| it.action = Some(deep)), PrecheckError::Deep.to_string());
     // Names that are no text, and a number where a message is wanted.
     for wrong in [&[0x0a, 0x02, 0xff, 0xfe][..], &[0x08, 0x01]] {
-        assert_eq!(UpsertDomainRequest::from_diego(wrong), Err(Unread::Undecodable), "{wrong:?}");
+        assert_eq!(
+            UpsertDomainRequest::from_diego(wrong),
+            Err(DiegoDecodeError::Undecodable),
+            "{wrong:?}"
+        );
     }
 }
 
@@ -179,7 +183,7 @@ fn what_a_program_said_need_not_be_text() {
     // A name that is none is not made one.
     let at = bytes.iter().position(|it| *it == b't').unwrap();
     bytes[at] = 0xff;
-    assert_eq!(CompleteTaskRequest::from_diego(&bytes), Err(Unread::Undecodable));
+    assert_eq!(CompleteTaskRequest::from_diego(&bytes), Err(DiegoDecodeError::Undecodable));
     // Cut anywhere, it is refused or read, and never worse.
     for end in 0..bytes.len() {
         let _ = CompleteTaskRequest::from_diego(&bytes[..end]);

@@ -11,8 +11,8 @@ use volvox_agent::executor::work::Owner;
 use volvox_agent::rep::logic::Unanswered;
 use volvox_mesh::member::MemberInput;
 use volvox_mesh::request::AskError;
+use volvox_protocol::cell_rpc::{CellOrders, CellOrdersReply, OwnRecords, size};
 use volvox_protocol::container::ContainerState;
-use volvox_protocol::exchange::{CellOrders, CellOrdersReply, OwnRecords, size};
 use volvox_protocol::request::CellOrder;
 
 use super::super::world::{CENTER, Event, For, LetterId, Question, Reply, World};

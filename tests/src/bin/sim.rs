@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use volvox_host::sync::{lock, unpoisoned};
-use volvox_protocol::mutation::Bug;
+use volvox_protocol::injected_bug::Bug;
 use volvox_tests::harness::plan::NO_TROUBLE;
 use volvox_tests::harness::{Failure, Kind, Plan, run, shrink};
 

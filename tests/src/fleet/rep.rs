@@ -23,14 +23,14 @@ use volvox_mesh::request::methods::open;
 use volvox_mesh::request::{AskError, Refusal, Router};
 use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, NetInfo, PortMapping, Running};
 use volvox_protocol::cell::{CellCapacity, CellInfo, CellLoad, RootfsProvider};
-use volvox_protocol::container::ContainerState;
-use volvox_protocol::digest::{Digest, Item};
-use volvox_protocol::exchange::{
+use volvox_protocol::cell_rpc::{
     CellOrders, CellOrdersReply, CellReportReply, DefinitionKey, FetchedDefinitions, FetchedLrp,
     OrderAnswer, RefusedLrps, RefusedTask, RefusedWork,
 };
-use volvox_protocol::facts;
+use volvox_protocol::container::ContainerState;
+use volvox_protocol::digest::{Digest, DigestItem};
 use volvox_protocol::id::{CellId, InstanceGuid, TaskGuid};
+use volvox_protocol::instance_info;
 use volvox_protocol::request::{CellOrder, CellRequest, Requirements, TaskOutcome, WorkBatch};
 
 use self::syncing::Synced;
@@ -457,30 +457,30 @@ impl Rep {
 
     fn set(&mut self, guid: &InstanceGuid, state: ContainerState) {
         let Some(instance) = self.instances.get_mut(guid) else { return };
-        self.digest.take(Item::of_container(guid, instance.state));
-        self.digest.put(Item::of_container(guid, state));
+        self.digest.take(DigestItem::of_container(guid, instance.state));
+        self.digest.put(DigestItem::of_container(guid, state));
         instance.state = state;
         self.load_is_new = true;
     }
 
     fn set_task(&mut self, guid: &TaskGuid, state: ContainerState) {
         let Some(task) = self.tasks.get_mut(guid) else { return };
-        self.digest.take(Item::of_task_container(guid, task.state));
-        self.digest.put(Item::of_task_container(guid, state));
+        self.digest.take(DigestItem::of_task_container(guid, task.state));
+        self.digest.put(DigestItem::of_task_container(guid, state));
         task.state = state;
         self.load_is_new = true;
     }
 
     fn delete(&mut self, guid: &InstanceGuid) {
         let Some(instance) = self.instances.remove(guid) else { return };
-        self.digest.take(Item::of_container(guid, instance.state));
+        self.digest.take(DigestItem::of_container(guid, instance.state));
         self.waiting_for_definition.remove(guid);
         self.give_back(&instance.needs);
     }
 
     fn delete_task(&mut self, guid: &TaskGuid) {
         let Some(task) = self.tasks.remove(guid) else { return };
-        self.digest.take(Item::of_task_container(guid, task.state));
+        self.digest.take(DigestItem::of_task_container(guid, task.state));
         self.give_back(&task.needs);
     }
 
@@ -542,8 +542,8 @@ impl Rep {
                 instance_address: "10.255.0.7".into(),
                 ..NetInfo::default()
             },
-            internal_routes: facts::internal_routes(&routes),
-            metric_tags: facts::metric_tags(&tags, key, guid),
+            internal_routes: instance_info::internal_routes(&routes),
+            metric_tags: instance_info::metric_tags(&tags, key, guid),
             routable: true,
             availability_zone: self.plan.zone.as_str().into(),
         })

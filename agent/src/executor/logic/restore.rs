@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use volvox_protocol::container::{ContainerState, RunResult};
-use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::time::Timestamp;
 
 use super::{Depot, Effect, Held, Making, Settings, Turn};

@@ -5,7 +5,7 @@
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::tables::Whose::Ours;
 use volvox_protocol::tables::crash::{CrashOutcome, Restart};
-use volvox_protocol::tables::rep_lrp::{ContainerView, LrpView};
+use volvox_protocol::tables::rep_lrp::{ContainerPhase, LrpView};
 use volvox_protocol::time::Timestamp;
 
 use super::intake::Batch;
@@ -97,7 +97,7 @@ impl Rep {
         }
         let waiting = self.entries.values().filter(|it| {
             let container = it.container.as_ref().map(|it| &it.container);
-            it.may_be_restarted() && view::of_container(container) == ContainerView::Crashed
+            it.may_be_restarted() && view::of_container(container) == ContainerPhase::Crashed
         });
         waiting.filter_map(|it| Some(it.alone.restart_at?.max(it.not_before))).min()
     }
@@ -129,7 +129,7 @@ impl Rep {
             }
             return;
         };
-        if view::of_container(container) != ContainerView::Crashed {
+        if view::of_container(container) != ContainerPhase::Crashed {
             return;
         }
         let alone = &mut entry.alone;

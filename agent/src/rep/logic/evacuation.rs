@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use volvox_protocol::exchange::CellAnswer;
+use volvox_protocol::cell_rpc::CellAnswer;
 use volvox_protocol::request::{CellRequest, TaskOutcome};
-use volvox_protocol::tables::rep_lrp::ContainerView;
+use volvox_protocol::tables::rep_lrp::ContainerPhase;
 use volvox_protocol::time::Timestamp;
 
 use super::{Effect, Rep};
@@ -102,20 +102,20 @@ impl Rep {
         let Owner::Lrp { key, instance } = &entry.owner else { return };
         let (key, on) = (key.clone(), self.on(instance));
         let request = match view::of_container(entry.container.as_ref().map(|it| &it.container)) {
-            ContainerView::Absent => return,
-            ContainerView::Reserved | ContainerView::Starting => {
+            ContainerPhase::Absent => return,
+            ContainerPhase::Reserved | ContainerPhase::Starting => {
                 CellRequest::EvacuateClaimed(key, on)
             }
             // Told to stop: its record goes first, so that routers know, and then the container.
-            ContainerView::Running if entry.stop => CellRequest::EvacuateStopped(key, on),
-            ContainerView::Running => match self.facts(guid) {
+            ContainerPhase::Running if entry.stop => CellRequest::EvacuateStopped(key, on),
+            ContainerPhase::Running => match self.facts(guid) {
                 Some(running) => CellRequest::EvacuateRunning(key, on, running),
                 None => return,
             },
-            ContainerView::Crashed => {
+            ContainerPhase::Crashed => {
                 CellRequest::EvacuateCrashed(key, on, self.crash_reason(guid))
             }
-            ContainerView::Shutdown => CellRequest::EvacuateStopped(key, on),
+            ContainerPhase::Shutdown => CellRequest::EvacuateStopped(key, on),
         };
         // The next time is the next poll's, whatever comes between.
         let poll = self.evacuation.as_ref().map_or(now, |it| it.next_poll);

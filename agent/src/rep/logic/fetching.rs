@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use volvox_mesh::request::methods::open;
-use volvox_protocol::exchange::{DefinitionKey, FetchDefinitions, FetchedDefinitions};
+use volvox_protocol::cell_rpc::{DefinitionKey, FetchDefinitions, FetchedDefinitions};
 use volvox_protocol::id::TaskGuid;
 use volvox_protocol::limits::FETCH_ITEMS;
 use volvox_protocol::time::Timestamp;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use volvox_protocol::actual_lrp::{LrpKey, Running};
 use volvox_protocol::id::InstanceGuid;
-use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::request::CellRequest;
-use volvox_protocol::tables::rep_lrp::{ContainerView, LrpAction, LrpView, rep_lrp};
+use volvox_protocol::tables::rep_lrp::{ContainerPhase, LrpAction, LrpView, rep_lrp};
 use volvox_protocol::tables::{Likelihood, Whose};
 use volvox_protocol::time::Timestamp;
 
@@ -34,17 +34,17 @@ impl Rep {
         let (lrp, reported) = (*lrp, reported.clone());
         let (key, instance) = (key.clone(), instance.clone());
         let (action, likelihood) = match (container, lrp) {
-            (ContainerView::Running, LrpView::Claimed(Whose::Ours))
+            (ContainerPhase::Running, LrpView::Claimed(Whose::Ours))
                 if mutated(Bug::NeverStarted) =>
             {
                 (LrpAction::Nothing, Likelihood::Expected)
             }
-            (ContainerView::Running, LrpView::Running(Whose::Theirs))
+            (ContainerPhase::Running, LrpView::Running(Whose::Theirs))
                 if mutated(Bug::KeepsWhatIsTheirs) =>
             {
                 (LrpAction::Nothing, Likelihood::Expected)
             }
-            (ContainerView::Crashed, LrpView::Running(Whose::Ours))
+            (ContainerPhase::Crashed, LrpView::Running(Whose::Ours))
                 if mutated(Bug::CrashIsIgnored) =>
             {
                 (LrpAction::Nothing, Likelihood::Expected)
@@ -55,21 +55,21 @@ impl Rep {
         let on = self.on(&instance);
         match action {
             LrpAction::Nothing => {
-                if (container, lrp) == (ContainerView::Running, LrpView::Running(Whose::Ours)) {
+                if (container, lrp) == (ContainerPhase::Running, LrpView::Running(Whose::Ours)) {
                     self.assign_again(guid, &key, &instance);
                 }
                 self.bring_up_to_date(guid, key, &instance, reported.as_deref());
             }
             LrpAction::Delete => match container {
-                ContainerView::Starting | ContainerView::Running if look == Look::Believed => {
+                ContainerPhase::Starting | ContainerPhase::Running if look == Look::Believed => {
                     self.read(guid);
                 }
-                ContainerView::Absent => {}
-                ContainerView::Reserved
-                | ContainerView::Starting
-                | ContainerView::Running
-                | ContainerView::Crashed
-                | ContainerView::Shutdown => self.delete(guid),
+                ContainerPhase::Absent => {}
+                ContainerPhase::Reserved
+                | ContainerPhase::Starting
+                | ContainerPhase::Running
+                | ContainerPhase::Crashed
+                | ContainerPhase::Shutdown => self.delete(guid),
             },
             LrpAction::ClaimThenRun | LrpAction::Claim => {
                 self.ask(guid, CellRequest::ClaimLrp(key, on));

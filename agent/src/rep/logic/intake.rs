@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use volvox_protocol::actual_lrp::LrpKey;
 use volvox_protocol::cell::RootfsProvider;
-use volvox_protocol::container::ContainerState;
-use volvox_protocol::exchange::{
+use volvox_protocol::cell_rpc::{
     CellOrders, CellOrdersReply, DefinitionKey, OrderAnswer, RefusedLrps, RefusedTask, RefusedWork,
 };
+use volvox_protocol::container::ContainerState;
 use volvox_protocol::id::{InstanceGuid, TaskGuid};
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::request::{CellOrder, LrpStart, Requirements, TaskStart, WorkBatch};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use volvox_protocol::exchange::{CellAnswer, CellReport, CellReportReply, FetchDefinitions};
+use volvox_protocol::cell_rpc::{CellAnswer, CellReport, CellReportReply, FetchDefinitions};
 use volvox_protocol::id::TaskGuid;
 use volvox_protocol::request::CellRequest;
 use volvox_protocol::tables::Whose::Ours;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use volvox_protocol::actual_lrp::{LrpKey, Presence};
-use volvox_protocol::exchange::{
+use volvox_protocol::cell_rpc::{
     HeldLrp, HeldTask, LrpRecord, OwnRecords, SyncCell, SyncedCell, TaskRecord,
 };
 use volvox_protocol::request::{CellRequest, TaskOutcome};

@@ -1,7 +1,7 @@
 //! Tasks: what the table says to a container and its record. None is started twice.
 
+use volvox_protocol::cell_rpc::CellAnswer;
 use volvox_protocol::container::ContainerState;
-use volvox_protocol::exchange::CellAnswer;
 use volvox_protocol::id::TaskGuid;
 use volvox_protocol::request::{CellRequest, TaskOutcome};
 use volvox_protocol::tables::Whose::Ours;

@@ -16,7 +16,7 @@ mod trouble;
 
 use std::collections::VecDeque;
 
-use volvox_protocol::exchange::{CellAnswer, Later, RecordState};
+use volvox_protocol::cell_rpc::{CellAnswer, RecordState, RetryLater};
 use volvox_protocol::id::{Domain, ProcessGuid};
 use volvox_protocol::request::{CellOrder, LrpStart, Requirements, TaskStart, WorkBatch};
 use volvox_protocol::task::TaskState;
@@ -394,7 +394,7 @@ impl Stage {
         let is_done = matches!(how, How::Properly | How::DoneAndLost);
         let input = match ask.clone() {
             Ask::Report(contact, report) => {
-                let later = CellAnswer::Later(Later::Busy);
+                let later = CellAnswer::Later(RetryLater::Busy);
                 let mut reply = CellReportReply {
                     answers: vec![later; report.requests.len()],
                     ..CellReportReply::default()

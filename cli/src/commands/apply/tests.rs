@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use volvox_protocol::definition::LrpDefinition;
 use volvox_protocol::deployment::Definition;
-use volvox_protocol::tag::ModificationTag;
+use volvox_protocol::modification_tag::ModificationTag;
 
 use super::*;
 

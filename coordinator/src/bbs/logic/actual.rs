@@ -7,7 +7,7 @@ use std::sync::Arc;
 use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpKey, LrpState, Presence, Running};
 use volvox_protocol::event::{Crash, Event};
 use volvox_protocol::id::Domain;
-use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::request::Rejection;
 use volvox_protocol::tables::Whose;
 use volvox_protocol::tables::bbs_transition::{LrpRequest, RecordView, Transition, bbs_transition};

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use volvox_protocol::actual_lrp::{ActualLrp, LrpState, Presence};
-use volvox_protocol::deployment::{LrpDeployment, Phase, Roll};
-use volvox_protocol::digest::{Digest, Item};
+use volvox_protocol::deployment::{LrpDeployment, Rollout, RolloutPhase};
+use volvox_protocol::digest::{Digest, DigestItem};
 use volvox_protocol::limits::{DEFINITIONS, INSTANCES};
-use volvox_protocol::tag::Epoch;
+use volvox_protocol::modification_tag::Epoch;
 use volvox_protocol::task::{Task, TaskState};
 use volvox_protocol::time::Timestamp;
 
@@ -114,7 +114,7 @@ pub fn deployment_faults(deployment: &LrpDeployment) -> Vec<String> {
 }
 
 /// What is wrong with an update by itself.
-fn roll_faults(deployment: &LrpDeployment, roll: &Roll) -> Vec<String> {
+fn roll_faults(deployment: &LrpDeployment, roll: &Rollout) -> Vec<String> {
     let mut faults = Vec::new();
     let guid = &deployment.process_guid;
     let mut must = |holds: bool, what: &str| {
@@ -130,7 +130,7 @@ fn roll_faults(deployment: &LrpDeployment, roll: &Roll) -> Vec<String> {
     for indices in [&flights, &roll.stuck] {
         must(indices.is_sorted_by(|one, other| one < other), "is out of order");
         must(indices.iter().all(|it| *it < deployment.instances), "is beyond its instances");
-        let ahead = indices.iter().any(|it| roll.phase(*it) == Phase::Ahead);
+        let ahead = indices.iter().any(|it| roll.phase(*it) == RolloutPhase::Ahead);
         must(!ahead, "waits for what it has not taken up");
     }
     must(!flights.iter().any(|it| roll.stuck.contains(it)), "waits for what is stuck");
@@ -190,8 +190,8 @@ fn check_cells(board: &Board, broken: &mut Vec<String>) {
         if found != tasks.remove(cell).unwrap_or_default() {
             broken.push(format!("the tasks on cell {cell} are not those that name it"));
         }
-        let items = board.records.instances_on(cell).map(|lrp| Item::of_record(lrp));
-        let items = items.chain(board.records.tasks_on(cell).map(|task| Item::of_task(task)));
+        let items = board.records.instances_on(cell).map(|lrp| DigestItem::of_record(lrp));
+        let items = items.chain(board.records.tasks_on(cell).map(|task| DigestItem::of_task(task)));
         if board.records.digest_on(cell) != items.collect::<Digest>() {
             broken.push(format!("the digest of cell {cell} is not that of what is on it"));
         }

@@ -15,7 +15,7 @@ use volvox_protocol::actual_lrp::{LrpState, Presence};
 use volvox_protocol::cell::CellPresence;
 use volvox_protocol::event::Event;
 use volvox_protocol::id::{CellId, DefinitionId, Domain, ProcessGuid, TaskGuid};
-use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::request::{Rejection, TaskOutcome};
 use volvox_protocol::tables::crash::Restart;
 use volvox_protocol::task::{Task, TaskState};

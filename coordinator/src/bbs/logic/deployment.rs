@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use volvox_protocol::definition::{LrpDefinition, MetricTags, Routes};
 use volvox_protocol::deployment::{
-    Definition, LrpDeployment, LrpDeploymentDefinition, LrpDeploymentUpdate, PastDefinition, Pause,
-    Roll, RollOrder, RolloutPolicy,
+    Definition, LrpDeployment, LrpDeploymentDefinition, LrpDeploymentUpdate, PastDefinition,
+    Rollout, RolloutDirection, RolloutPause, RolloutPolicy,
 };
 use volvox_protocol::desired_lrp::DesiredLrpUpdate;
 use volvox_protocol::event::Event;
@@ -195,12 +195,12 @@ impl Turn<'_> {
         let (complete, other) = match &after.roll {
             None => (active, active),
             Some(roll) => match roll.order {
-                RollOrder::Rising => (&roll.previous_definition_id, active),
-                RollOrder::Falling => (active, &roll.previous_definition_id),
+                RolloutDirection::Rising => (&roll.previous_definition_id, active),
+                RolloutDirection::Falling => (active, &roll.previous_definition_id),
             },
         };
         let previous = if *complete == to { other.clone() } else { complete.clone() };
-        after.roll = Some(Box::new(Roll::rising(self.now, previous)));
+        after.roll = Some(Box::new(Rollout::rising(self.now, previous)));
         self.set_active(after, to);
     }
 
@@ -209,7 +209,7 @@ impl Turn<'_> {
         let Some(roll) = &after.roll else { return };
         let to = roll.previous_definition_id.clone();
         let from = after.active_definition_id.clone();
-        let way = Roll::falling(self.now, from, after.instances, why);
+        let way = Rollout::falling(self.now, from, after.instances, why);
         after.roll = Some(Box::new(way));
         self.set_active(after, to);
     }
@@ -261,8 +261,8 @@ impl Turn<'_> {
         match known.1.roll.as_ref().map(|roll| roll.order) {
             None => Err(Rejection::NoUpdateInProgress(name(process))),
             // It is on its way back already.
-            Some(RollOrder::Falling) => Ok(Reply::Done),
-            Some(RollOrder::Rising) => {
+            Some(RolloutDirection::Falling) => Ok(Reply::Done),
+            Some(RolloutDirection::Rising) => {
                 let mut after = (*known.1).clone();
                 self.begin_way_back(&mut after, "cancelled");
                 self.change_deployment(&known, after);
@@ -301,7 +301,7 @@ impl Turn<'_> {
     pub(super) fn promote_update(&mut self, process: &ProcessGuid) -> Result<Reply, Rejection> {
         self.edit_roll(process, |now, roll| {
             roll.promoted = true;
-            if roll.pause == Some(Pause::Canary) {
+            if roll.pause == Some(RolloutPause::Canary) {
                 roll.pause = None;
                 roll.progressed_at = now;
             }
@@ -309,12 +309,12 @@ impl Turn<'_> {
     }
 
     pub(super) fn pause_update(&mut self, process: &ProcessGuid) -> Result<Reply, Rejection> {
-        self.edit_roll(process, |_, roll| roll.pause = roll.pause.or(Some(Pause::Asked)))
+        self.edit_roll(process, |_, roll| roll.pause = roll.pause.or(Some(RolloutPause::Asked)))
     }
 
     pub(super) fn resume_update(&mut self, process: &ProcessGuid) -> Result<Reply, Rejection> {
         self.edit_roll(process, |now, roll| {
-            if let Some(Pause::Asked | Pause::Stalled) = roll.pause {
+            if let Some(RolloutPause::Asked | RolloutPause::Stalled) = roll.pause {
                 roll.pause = None;
                 roll.progressed_at = now;
             }
@@ -324,7 +324,7 @@ impl Turn<'_> {
     fn edit_roll(
         &mut self,
         process: &ProcessGuid,
-        edit: impl FnOnce(volvox_protocol::time::Timestamp, &mut Roll),
+        edit: impl FnOnce(volvox_protocol::time::Timestamp, &mut Rollout),
     ) -> Result<Reply, Rejection> {
         let known = self.known(process)?;
         let mut after = (*known.1).clone();

@@ -8,8 +8,8 @@ use volvox_protocol::definition::{LrpDefinition, MetricTagValue, MetricTags};
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::desired_lrp::DesiredLrp;
 use volvox_protocol::event::Event;
-use volvox_protocol::facts::{self, INTERNAL_ROUTER};
 use volvox_protocol::id::{DefinitionId, Domain, ProcessGuid};
+use volvox_protocol::instance_info::{self, INTERNAL_ROUTER};
 use volvox_protocol::request::Rejection;
 
 use super::deployment::Deployed;
@@ -121,8 +121,9 @@ impl Turn<'_> {
         let Some(deployment) = self.deployment(&key.process_guid) else { return };
         let Some(slot) = self.index(key).ordinary else { return };
         let LrpState::Running(on, told) = &slot.lrp.state else { return };
-        let tags = facts::metric_tags(&deployment.metric_tags.get(), key, &on.instance_guid);
-        let names = facts::internal_routes(&deployment.routes.get());
+        let tags =
+            instance_info::metric_tags(&deployment.metric_tags.get(), key, &on.instance_guid);
+        let names = instance_info::internal_routes(&deployment.routes.get());
         if told.metric_tags != tags || told.internal_routes != names {
             self.effect(Effect::UpdateInstance(slot.lrp.key(), on.clone()));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpState};
 use volvox_protocol::deployment::{LrpDeployment, PastDefinition};
-use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::task::Task;
 use volvox_protocol::time::Timestamp;
 

@@ -1,7 +1,7 @@
 //! The roll: what is to be done about a deployment, and when. Index by index the new instance runs
 //! before the old one is told to stop.
 //!
-//! The deployment's record says which indices have been taken up ([`Roll`]); which definitions are
+//! The deployment's record says which indices have been taken up ([`Rollout`]); which definitions are
 //! wanted at an index follows from that (`state/wanted.rs`), and `converge.rs` creates and stops
 //! accordingly. Here only the record moves on: an index lands, another is taken up, the update is
 //! over, has stalled or goes back. Everything is judged from stored records, so a coordinator that
@@ -10,9 +10,9 @@
 use std::sync::Arc;
 
 use volvox_protocol::actual_lrp::{ActualLrp, LrpState, Presence};
-use volvox_protocol::deployment::{LrpDeployment, Pause, Roll, RollOrder};
+use volvox_protocol::deployment::{LrpDeployment, Rollout, RolloutDirection, RolloutPause};
 use volvox_protocol::id::ProcessGuid;
-use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::time::Timestamp;
 
 use super::Board;
@@ -62,7 +62,7 @@ impl Board {
             return None;
         }
         let is_over =
-            |roll: &Roll| roll.in_flight.is_empty() && roll.next(deployment.instances).is_none();
+            |roll: &Rollout| roll.in_flight.is_empty() && roll.next(deployment.instances).is_none();
         if mutated(Bug::RollNeverEnds) && deployment.roll.as_deref().is_some_and(is_over) {
             return None;
         }
@@ -89,13 +89,13 @@ impl Board {
         &self,
         process: &Process,
         deployment: &LrpDeployment,
-        roll: &Roll,
+        roll: &Rollout,
         due: &mut impl FnMut(Timestamp, Deed),
     ) {
         let policy = deployment.policy();
         let proven =
             deployment.healthy_definition_id.as_ref() == Some(&deployment.active_definition_id);
-        let goes_back = policy.rollback_on_failure && roll.order == RollOrder::Rising;
+        let goes_back = policy.rollback_on_failure && roll.order == RolloutDirection::Rising;
         let stuck_after = policy.stuck_after(self.settings.stuck_after);
         let flights = roll.in_flight.iter().map(|flight| (flight.index, Some(flight.since)));
         for (index, since) in flights.chain(roll.stuck.iter().map(|index| (*index, None))) {
@@ -116,7 +116,7 @@ impl Board {
     fn judge_progress(
         &self,
         deployment: &LrpDeployment,
-        roll: &Roll,
+        roll: &Rollout,
         due: &mut impl FnMut(Timestamp, Deed),
     ) {
         if roll.is_over(deployment.instances) {
@@ -126,7 +126,7 @@ impl Board {
             return;
         }
         // The way back has no deadline: there is nothing else to go to.
-        if roll.order == RollOrder::Rising {
+        if roll.order == RolloutDirection::Rising {
             let deadline = roll.progressed_at + deployment.policy().progress_deadline();
             // While nobody was here no cell could tell of progress.
             due(deadline.max(self.opened_at + self.settings.stale_after), Deed::Stall);
@@ -155,13 +155,13 @@ fn serves(lrp: &ActualLrp) -> bool {
 }
 
 /// How many indices have to be done before somebody promotes the update.
-fn canaries(deployment: &LrpDeployment, roll: &Roll) -> Option<u32> {
+fn canaries(deployment: &LrpDeployment, roll: &Rollout) -> Option<u32> {
     let canaries = deployment.policy().canary_instances;
     (!roll.promoted && canaries > 0).then_some(canaries)
 }
 
 /// How many more indices may be taken up now.
-fn room(deployment: &LrpDeployment, roll: &Roll) -> u32 {
+fn room(deployment: &LrpDeployment, roll: &Rollout) -> u32 {
     if roll.next(deployment.instances).is_none() {
         return 0;
     }
@@ -175,7 +175,7 @@ fn room(deployment: &LrpDeployment, roll: &Roll) -> u32 {
     }
 }
 
-fn awaits_promotion(deployment: &LrpDeployment, roll: &Roll) -> bool {
+fn awaits_promotion(deployment: &LrpDeployment, roll: &Rollout) -> bool {
     let instances = deployment.instances;
     roll.next(instances).is_some()
         && canaries(deployment, roll).is_some_and(|canaries| roll.done(instances) >= canaries)
@@ -191,7 +191,7 @@ impl Turn<'_> {
             Deed::Land => self.land(&mut after),
             Deed::LeaveBehind => self.leave_behind(&mut after),
             Deed::TakeUp => self.take_up(&mut after),
-            Deed::AwaitPromotion => set_pause(&mut after, Pause::Canary),
+            Deed::AwaitPromotion => set_pause(&mut after, RolloutPause::Canary),
             Deed::Stall => self.stall(&mut after),
             Deed::GoBack => self.begin_way_back(&mut after, CRASHED),
             Deed::Finish => self.finish_roll(&mut after),
@@ -220,7 +220,7 @@ impl Turn<'_> {
             roll.land(index);
         }
         roll.progressed_at = self.now;
-        roll.pause = roll.pause.filter(|pause| *pause != Pause::Stalled);
+        roll.pause = roll.pause.filter(|pause| *pause != RolloutPause::Stalled);
         after.healthy_definition_id = Some(after.active_definition_id.clone());
         after.roll = Some(roll);
     }
@@ -273,12 +273,12 @@ impl Turn<'_> {
         if after.policy().rollback_on_failure {
             self.begin_way_back(after, STALLED);
         } else {
-            set_pause(after, Pause::Stalled);
+            set_pause(after, RolloutPause::Stalled);
         }
     }
 }
 
-fn set_pause(after: &mut LrpDeployment, pause: Pause) {
+fn set_pause(after: &mut LrpDeployment, pause: RolloutPause) {
     if let Some(roll) = &mut after.roll {
         roll.pause = Some(pause);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use volvox_protocol::id::{CellId, Domain, TaskGuid};
-use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::request::{Rejection, TaskOutcome};
 use volvox_protocol::tables::Whose;
 use volvox_protocol::tables::bbs_task::{TaskRecordView, TaskRequest, TaskTransition, bbs_task};

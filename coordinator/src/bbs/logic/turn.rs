@@ -7,11 +7,11 @@ use volvox_protocol::cell::CellPresence;
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::event::Event;
 use volvox_protocol::id::{CellId, DefinitionId, ProcessGuid};
+use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::limits::REASON_BYTES;
-use volvox_protocol::mutation::{Bug, mutated};
+use volvox_protocol::modification_tag::{Epoch, ModificationTag};
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::request::{LrpStart, Requirements, TaskStart};
-use volvox_protocol::tag::{Epoch, ModificationTag};
 use volvox_protocol::task::Task;
 use volvox_protocol::time::Timestamp;
 

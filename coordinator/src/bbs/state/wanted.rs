@@ -5,7 +5,7 @@
 
 use volvox_protocol::actual_lrp::{LrpState, Presence};
 use volvox_protocol::definition::UpdateStrategy;
-use volvox_protocol::deployment::{LrpDeployment, Phase};
+use volvox_protocol::deployment::{LrpDeployment, RolloutPhase};
 use volvox_protocol::id::DefinitionId;
 
 use super::{Process, Slot};
@@ -19,9 +19,9 @@ impl Process {
         }
         let active = *definition == deployment.active_definition_id;
         match deployment.phase(index) {
-            Phase::Done => active,
-            Phase::InFlight => active || self.kept(deployment, index) == Some(definition),
-            Phase::Ahead => self.kept(deployment, index) == Some(definition),
+            RolloutPhase::Done => active,
+            RolloutPhase::InFlight => active || self.kept(deployment, index) == Some(definition),
+            RolloutPhase::Ahead => self.kept(deployment, index) == Some(definition),
         }
     }
 
@@ -31,9 +31,11 @@ impl Process {
         let deployment = deployment.filter(|deployment| index < deployment.instances);
         let (active, kept) = match deployment.map(|it| (it, it.phase(index))) {
             None => (None, None),
-            Some((it, Phase::Done)) => (Some(&it.active_definition_id), None),
-            Some((it, Phase::InFlight)) => (Some(&it.active_definition_id), self.kept(it, index)),
-            Some((it, Phase::Ahead)) => (None, self.kept(it, index)),
+            Some((it, RolloutPhase::Done)) => (Some(&it.active_definition_id), None),
+            Some((it, RolloutPhase::InFlight)) => {
+                (Some(&it.active_definition_id), self.kept(it, index))
+            }
+            Some((it, RolloutPhase::Ahead)) => (None, self.kept(it, index)),
         };
         kept.into_iter().chain(active)
     }
@@ -64,7 +66,7 @@ impl Process {
     fn kept<'a>(&'a self, deployment: &'a LrpDeployment, index: u32) -> Option<&'a DefinitionId> {
         let active = &deployment.active_definition_id;
         let healthy = deployment.healthy_definition_id.as_ref();
-        let in_flight = deployment.phase(index) == Phase::InFlight;
+        let in_flight = deployment.phase(index) == RolloutPhase::InFlight;
         if in_flight && deployment.update_strategy == UpdateStrategy::Recreate {
             return None;
         }

@@ -2,7 +2,7 @@
 
 use std::panic::catch_unwind;
 
-use volvox_protocol::mutation::Bug;
+use volvox_protocol::injected_bug::Bug;
 
 use super::{bounds, fleets, hostile, trouble};
 

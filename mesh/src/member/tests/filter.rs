@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use volvox_protocol::mutation::Bug;
+use volvox_protocol::injected_bug::Bug;
 use volvox_protocol::random::SplitMix;
 
 use crate::identity::MemberId;

@@ -4,7 +4,7 @@ use super::super::message as m;
 use super::actual::{instance_key, internal_routes, key, net_info};
 use super::definition::update;
 use super::task::definition as task_definition;
-use super::{Request, Unread, count, desired_lrp, id, needed, read};
+use super::{DiegoDecodeError, DiegoRequest, count, desired_lrp, id, needed, read};
 use crate::actual_lrp::NetInfo;
 use crate::api::{
     ActualLrpGroupsRequest, ActualLrpInstanceRequest, ActualLrpsByProcessGuidsRequest,
@@ -23,8 +23,8 @@ use crate::validate::{Checker, Validate};
 /// Declares how a request is read: its message, and what is made of it.
 macro_rules! requests {
     ($( $request:ty = $message:ident |$at:ident, $given:ident| $make:expr ; )*) => {
-        $( impl Request for $request {
-            fn from_diego(body: &[u8]) -> Result<Self, Unread> {
+        $( impl DiegoRequest for $request {
+            fn from_diego(body: &[u8]) -> Result<Self, DiegoDecodeError> {
                 read(stringify!($message), body, |$at: &mut Checker, $given: m::$message| $make)
             }
         } )*
@@ -32,8 +32,8 @@ macro_rules! requests {
 }
 
 /// Nothing is read of a request that has nothing to say.
-impl Request for NoRequest {
-    fn from_diego(_: &[u8]) -> Result<Self, Unread> {
+impl DiegoRequest for NoRequest {
+    fn from_diego(_: &[u8]) -> Result<Self, DiegoDecodeError> {
         Ok(NoRequest {})
     }
 }

@@ -1,8 +1,8 @@
 //! Instances and cells.
 
 use super::super::message as m;
-use super::straight::Writer;
-use super::{Entry, count, modification_tag, time};
+use super::encode::Writer;
+use super::{ListEntry, count, modification_tag, time};
 use crate::actual_lrp::{
     ActualLrp, InstanceKey, LrpGroup, LrpKey, NetInfo, PreferredAddress, Presence,
 };
@@ -113,13 +113,13 @@ pub fn cell_presence(given: CellPresenceJson) -> m::CellPresence {
     }
 }
 
-impl Entry for &ActualLrp {
+impl ListEntry for &ActualLrp {
     fn put_diego(self, out: &mut Vec<u8>) {
         Writer(out).actual_lrp(self);
     }
 }
 
-impl Entry for &LrpGroup {
+impl ListEntry for &LrpGroup {
     fn put_diego(self, out: &mut Vec<u8>) {
         let mut out = Writer(out);
         for (number, lrp) in [(1, &self.instance), (2, &self.evacuating)] {

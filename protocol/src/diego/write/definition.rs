@@ -8,7 +8,7 @@ use super::part::{
 use super::{action, count, modification_tag, span};
 use crate::definition::UpdateStrategy;
 use crate::desired_lrp::{DesiredLrp, DesiredLrpSchedulingInfo};
-use crate::tag::ModificationTag;
+use crate::modification_tag::ModificationTag;
 
 pub(super) const fn strategy(given: UpdateStrategy) -> m::UpdateStrategy {
     match given {

@@ -4,7 +4,7 @@ use prost::Message as _;
 
 use super::super::message as m;
 use super::actual::{instance_key, key, net_info, presence};
-use super::{Entry as _, Writer, count, desired_lrp, modification_tag, task, time};
+use super::{ListEntry as _, Writer, count, desired_lrp, modification_tag, task, time};
 use crate::actual_lrp::{ActualLrp, LrpGroup, NetInfo};
 use crate::desired_lrp::DesiredLrp;
 use crate::event::Event;

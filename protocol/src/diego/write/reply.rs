@@ -4,7 +4,7 @@ use prost::Message as _;
 
 use super::super::message as m;
 use super::{
-    Entry, Reply, Writer, cell_presence, desired_lrp, error, group, scheduling_info, task,
+    DiegoReply, ListEntry, Writer, cell_presence, desired_lrp, error, group, scheduling_info, task,
 };
 use crate::api::{
     ActualLrpGroupResponse, ActualLrpGroupsResponse, ActualLrpsResponse, CellsResponse,
@@ -25,7 +25,7 @@ pub fn error_type(kind: &str) -> m::ErrorType {
 /// Declares how an answer is written.
 macro_rules! replies {
     ($( $reply:ty |$given:ident| $message:expr ; )*) => {
-        $( impl Reply for $reply {
+        $( impl DiegoReply for $reply {
             fn into_diego(self) -> Vec<u8> {
                 let $given = self;
                 $message.encode_to_vec()
@@ -76,7 +76,7 @@ replies! {
 /// Declares answers that are lists: they are written entry by entry, and only their error is written whole.
 macro_rules! lists {
     ($($reply:ty),* $(,)?) => {
-        $( impl Reply for $reply {
+        $( impl DiegoReply for $reply {
             fn into_diego(self) -> Vec<u8> {
                 LifecycleResponse { error: self.error }.into_diego()
             }
@@ -89,13 +89,13 @@ lists! {
     DesiredLrpSchedulingInfosResponse, TasksResponse,
 }
 
-impl Entry for &DesiredLrp {
+impl ListEntry for &DesiredLrp {
     fn put_diego(self, out: &mut Vec<u8>) {
         Writer(out).desired_lrp(self);
     }
 }
 
-impl Entry for &Task {
+impl ListEntry for &Task {
     fn put_diego(self, out: &mut Vec<u8>) {
         Writer(out).task(self);
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use volvox_mesh::request::AskError;
 use volvox_mesh::request::methods::open;
 use volvox_protocol::actual_lrp::LrpKey;
-use volvox_protocol::exchange::{
+use volvox_protocol::cell_rpc::{
     CellAnswer, CellReport, CellReportReply, DefinitionKey, FetchDefinitions, FetchedDefinitions,
 };
 use volvox_protocol::id::InstanceGuid;

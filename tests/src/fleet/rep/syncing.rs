@@ -6,15 +6,15 @@ use volvox_mesh::driver::Mesh;
 use volvox_mesh::identity::MemberId;
 use volvox_mesh::request::AskError;
 use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, Presence};
-use volvox_protocol::container::ContainerState;
-use volvox_protocol::exchange::{
+use volvox_protocol::cell_rpc::{
     HeldLrp, HeldTask, LrpRecord, OwnRecords, RecordState, SyncCell, SyncedCell, TaskRecord,
 };
+use volvox_protocol::container::ContainerState;
 use volvox_protocol::id::{CellId, InstanceGuid};
 use volvox_protocol::limits::SYNC_ITEMS;
 use volvox_protocol::request::{CellRequest, TaskOutcome};
 use volvox_protocol::tables::Whose;
-use volvox_protocol::tables::rep_lrp::{ContainerView, LrpAction, LrpView, rep_lrp};
+use volvox_protocol::tables::rep_lrp::{ContainerPhase, LrpAction, LrpView, rep_lrp};
 use volvox_protocol::tables::rep_task::{TaskAction, TaskContainerView, TaskView, rep_task};
 use volvox_protocol::task::TaskState;
 
@@ -130,11 +130,11 @@ impl Rep {
             return;
         }
         let container = match held.state {
-            ContainerState::Reserved => ContainerView::Reserved,
-            ContainerState::Initializing | ContainerState::Created => ContainerView::Starting,
-            ContainerState::Running => ContainerView::Running,
-            ContainerState::Completed if stopped => ContainerView::Shutdown,
-            ContainerState::Completed => ContainerView::Crashed,
+            ContainerState::Reserved => ContainerPhase::Reserved,
+            ContainerState::Initializing | ContainerState::Created => ContainerPhase::Starting,
+            ContainerState::Running => ContainerPhase::Running,
+            ContainerState::Completed if stopped => ContainerPhase::Shutdown,
+            ContainerState::Completed => ContainerPhase::Crashed,
         };
         let (action, _) = rep_lrp(container, view(ordinary.copied(), guid, &self.id));
         self.act(action, key, guid);

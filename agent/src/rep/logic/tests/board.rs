@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, Running};
-use volvox_protocol::digest::{Digest, Item};
-use volvox_protocol::exchange::{
+use volvox_protocol::cell_rpc::{
     CellAnswer, CellReport, CellReportReply, DefinitionKey, RecordState,
 };
+use volvox_protocol::digest::{Digest, DigestItem};
 use volvox_protocol::id::{CellId, TaskGuid};
+use volvox_protocol::modification_tag::ModificationTag;
 use volvox_protocol::request::{CellRequest, Rejection, TaskOutcome};
 use volvox_protocol::tables::Whose::{self, Ours, Theirs};
 use volvox_protocol::tables::bbs_evacuate::{
@@ -16,7 +17,6 @@ use volvox_protocol::tables::bbs_evacuate::{
 };
 use volvox_protocol::tables::bbs_task::{TaskRecordView, TaskRequest, TaskTransition, bbs_task};
 use volvox_protocol::tables::bbs_transition::{LrpRequest, RecordView, Transition, bbs_transition};
-use volvox_protocol::tag::ModificationTag;
 use volvox_protocol::task::TaskState;
 use volvox_protocol::validate::Valid;
 
@@ -146,10 +146,10 @@ impl Board {
             self.ordinary.values().chain(self.evacuating.values()).chain(self.suspect.values());
         let lrps = all.filter_map(|it| match &it.state {
             RecordState::Claimed(on) if on.cell_id == cell() => {
-                Some(Item::of_container(&on.instance_guid, Created))
+                Some(DigestItem::of_container(&on.instance_guid, Created))
             }
             RecordState::Running(on) if on.cell_id == cell() => {
-                Some(Item::of_container(&on.instance_guid, Running))
+                Some(DigestItem::of_container(&on.instance_guid, Running))
             }
             RecordState::Unclaimed
             | RecordState::Claimed(_)
@@ -158,7 +158,7 @@ impl Board {
         });
         let ours = |it: &TaskOnBoard| it.state == TaskState::Running && it.cell == Some(cell());
         let tasks = self.tasks.iter().filter(|(_, it)| ours(it));
-        let tasks = tasks.map(|(guid, _)| Item::of_task_container(guid, Running));
+        let tasks = tasks.map(|(guid, _)| DigestItem::of_task_container(guid, Running));
         lrps.chain(tasks).collect::<Digest>().number()
     }
 

@@ -1,12 +1,12 @@
 //! Orders: what is taken, what is refused and why, and what is ordered twice.
 
 use volvox_protocol::cell::RootfsProvider;
-use volvox_protocol::exchange::OrderAnswer;
+use volvox_protocol::cell_rpc::OrderAnswer;
 
 use super::machine::{Deletes, ROOM};
 use super::*;
 
-fn refused(stage: &Stage, message: u64) -> volvox_protocol::exchange::RefusedWork {
+fn refused(stage: &Stage, message: u64) -> volvox_protocol::cell_rpc::RefusedWork {
     match &stage.answers[&message].answers[..] {
         [OrderAnswer::Refused(work)] => work.clone(),
         other => panic!("{other:?}"),

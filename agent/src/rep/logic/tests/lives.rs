@@ -1,7 +1,7 @@
 //! Lives of instances and tasks when all goes well: each step asks the board once.
 
+use volvox_protocol::cell_rpc::OrderAnswer;
 use volvox_protocol::container::RunResult;
-use volvox_protocol::exchange::OrderAnswer;
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use volvox_protocol::container::RunResult;
 use volvox_protocol::tables::Whose::{Ours, Theirs};
-use volvox_protocol::tables::rep_lrp::{ContainerView as C, LrpAction, LrpView as L, rep_lrp};
+use volvox_protocol::tables::rep_lrp::{ContainerPhase as C, LrpAction, LrpView as L, rep_lrp};
 use volvox_protocol::tables::rep_task::{
     TaskAction, TaskContainerView as T, TaskView as V, rep_task,
 };
@@ -116,7 +116,7 @@ fn decide_on_belief(stage: &mut Stage) {
     stage.wait(PASS);
     assert_eq!(stage.deletes(), 1, "a belief is no reason");
     assert!(matches!(stage.asks.front(), Some(Ask::Sync(_, asked)) if asked.own
-        == volvox_protocol::exchange::OwnRecords::None));
+        == volvox_protocol::cell_rpc::OwnRecords::None));
 }
 
 #[test]

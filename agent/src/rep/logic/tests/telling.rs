@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use volvox_protocol::action::{Action, RunAction};
 use volvox_protocol::actual_lrp::Presence;
-use volvox_protocol::definition::{LrpDefinition, MetricTagValue, MetricTags, Routes};
-use volvox_protocol::exchange::{
+use volvox_protocol::cell_rpc::{
     Carried, DefinitionKey, FetchDefinitions, FetchedDefinitions, FetchedLrp, FetchedTask, HeldLrp,
     LrpRecord, OwnRecords, SyncCell, SyncedCell, TaskRecord,
 };
+use volvox_protocol::definition::{LrpDefinition, MetricTagValue, MetricTags, Routes};
 use volvox_protocol::id::TaskGuid;
 use volvox_protocol::tables::Whose::Ours;
 use volvox_protocol::tables::bbs_task::TaskRecordView;

@@ -10,7 +10,8 @@ mod seed_004;
 
 use super::*;
 use volvox_protocol::deployment::{
-    LrpDeploymentDefinition, LrpDeploymentUpdate, NamedDefinition, Pause, RollOrder, RolloutPolicy,
+    LrpDeploymentDefinition, LrpDeploymentUpdate, NamedDefinition, RolloutDirection, RolloutPause,
+    RolloutPolicy,
 };
 use volvox_protocol::id::DefinitionId;
 
@@ -236,7 +237,7 @@ impl Rolling {
         assert_eq!(self.told(), expected);
     }
 
-    fn pause(&self) -> Option<Pause> {
+    fn pause(&self) -> Option<RolloutPause> {
         self.stage.deployment().roll.as_ref().and_then(|roll| roll.pause)
     }
 }

@@ -12,7 +12,7 @@ use super::super::*;
 use super::play::{Cast, Random, Step, What};
 use super::rolls;
 use super::watch::Watch;
-use volvox_protocol::deployment::{LrpDeploymentDefinition, LrpDeploymentUpdate, Pause};
+use volvox_protocol::deployment::{LrpDeploymentDefinition, LrpDeploymentUpdate, RolloutPause};
 use volvox_protocol::id::DefinitionId;
 use volvox_protocol::tables::crash::CrashPolicy;
 
@@ -272,7 +272,8 @@ fn the_calm_sequences_reach_ends_of_updates() {
             let after = roll(&watch);
             finished += u32::from(before.is_some() && after.is_none());
             back += u32::from(after.as_ref().is_some_and(|roll| !roll.reason.is_empty()));
-            paused += u32::from(after.as_ref().and_then(|roll| roll.pause) == Some(Pause::Canary));
+            paused +=
+                u32::from(after.as_ref().and_then(|roll| roll.pause) == Some(RolloutPause::Canary));
             let effects = outcome.map(|outcome| outcome.effects).unwrap_or_default();
             let stops = effects.iter().filter(|it| matches!(it, Effect::StopInstance(..)));
             replaced += stops.count();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use volvox_protocol::deployment::Pause;
+use volvox_protocol::deployment::RolloutPause;
 use volvox_protocol::tables::crash::Restart;
 
 use super::super::*;
@@ -103,8 +103,8 @@ fn let_go_on(board: &Board) -> Vec<Command> {
         let deployment = process.deployment.as_ref().map(|(_, deployment)| deployment);
         let pause = deployment.and_then(|it| it.roll.as_ref()).and_then(|roll| roll.pause);
         all.extend(pause.map(|pause| match pause {
-            Pause::Canary => Command::PromoteUpdate(guid.clone()),
-            Pause::Asked | Pause::Stalled => Command::ResumeUpdate(guid.clone()),
+            RolloutPause::Canary => Command::PromoteUpdate(guid.clone()),
+            RolloutPause::Asked | RolloutPause::Stalled => Command::ResumeUpdate(guid.clone()),
         }));
     }
     all

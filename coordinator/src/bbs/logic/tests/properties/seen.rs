@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use volvox_protocol::deployment::{Pause, Phase, Roll};
+use volvox_protocol::deployment::{Rollout, RolloutPause, RolloutPhase};
 use volvox_protocol::id::DefinitionId;
 
 use super::super::*;
@@ -189,7 +189,7 @@ impl Seen {
     }
 
     fn look_at_deployment(&mut self, old: &LrpDeployment, new: &LrpDeployment) {
-        let back = |roll: &Roll| !roll.reason.is_empty();
+        let back = |roll: &Rollout| !roll.reason.is_empty();
         match (&old.roll, &new.roll) {
             (None, Some(_)) => self.note("begun"),
             (Some(_), None) => self.note("finished"),
@@ -219,24 +219,24 @@ impl Seen {
         }
     }
 
-    fn look_at_roll(&mut self, old: &Roll, new: &Roll) {
-        let flies = |roll: &Roll, index| roll.flight(index).is_some();
+    fn look_at_roll(&mut self, old: &Rollout, new: &Rollout) {
+        let flies = |roll: &Rollout, index| roll.flight(index).is_some();
         if new.in_flight.iter().any(|flight| !flies(old, flight.index)) {
             self.note("taken up");
         }
-        if old.in_flight.iter().any(|it| new.phase(it.index) == Phase::Done) {
+        if old.in_flight.iter().any(|it| new.phase(it.index) == RolloutPhase::Done) {
             self.note("landed");
         }
         if new.stuck.iter().any(|index| !old.stuck.contains(index)) {
             self.note("left behind");
         }
-        if old.stuck.iter().any(|index| new.phase(*index) == Phase::Done) {
+        if old.stuck.iter().any(|index| new.phase(*index) == RolloutPhase::Done) {
             self.note("landed after all");
         }
         match new.pause.filter(|_| old.pause.is_none()) {
-            Some(Pause::Canary) => self.note("awaits promotion"),
-            Some(Pause::Asked) => self.note("paused"),
-            Some(Pause::Stalled) => self.note("stalled"),
+            Some(RolloutPause::Canary) => self.note("awaits promotion"),
+            Some(RolloutPause::Asked) => self.note("paused"),
+            Some(RolloutPause::Stalled) => self.note("stalled"),
             None => {}
         }
     }

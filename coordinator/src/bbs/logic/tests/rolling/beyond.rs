@@ -42,14 +42,14 @@ fn canaries_wait_until_somebody_promotes_them() {
     assert_eq!(rolling.does(to("id2")), ["start id2/0", "start id2/1"], "canaries and no more");
     rolling.starts("id2", 0);
     assert_eq!((rolling.pause(), rolling.starts("id2", 1)), (None, vec!["stop id1/1".to_owned()]));
-    assert_eq!(rolling.pause(), Some(Pause::Canary));
+    assert_eq!(rolling.pause(), Some(RolloutPause::Canary));
     rolling.stops("id1", 0);
     rolling.stops("id1", 1);
     rolling.waits(100_000);
     rolling.shows(["id2 RUNNING", "id2 RUNNING", "id1 RUNNING", "id1 RUNNING"]);
     // To resume is not to promote.
     assert_eq!(rolling.does(resume()), [""; 0]);
-    assert_eq!(rolling.pause(), Some(Pause::Canary));
+    assert_eq!(rolling.pause(), Some(RolloutPause::Canary));
     assert_eq!(rolling.does(promote()), ["start id2/2", "start id2/3"]);
     let told = rolling.starts("id2", 2);
     rolling.obeys(told);
@@ -70,7 +70,7 @@ fn canaries_may_be_promoted_before_they_are_there_and_be_taken_back() {
     assert_eq!(early.starts("id2", 0), ["stop id1/0", "start id2/1"]);
     rolling.starts("id2", 0);
     rolling.stops("id1", 0);
-    assert_eq!(rolling.pause(), Some(Pause::Canary));
+    assert_eq!(rolling.pause(), Some(RolloutPause::Canary));
     assert_eq!(rolling.does(cancel()), ["start id1/0"]);
     assert_eq!(rolling.pause(), None, "the way back has no canaries");
     let told = rolling.starts("id1", 0);
@@ -96,7 +96,7 @@ fn an_update_may_be_paused_and_resumed() {
     }
     rolling.does(to("id2"));
     rolling.does(pause());
-    assert_eq!(rolling.pause(), Some(Pause::Asked));
+    assert_eq!(rolling.pause(), Some(RolloutPause::Asked));
     // What is in flight lands, but nothing more is taken up.
     assert_eq!(rolling.starts("id2", 0), ["stop id1/0"]);
     rolling.stops("id1", 0);
@@ -162,7 +162,7 @@ fn a_failing_definition_is_rolled_back_in_reverse_order() {
     assert_eq!(rolling.crashes("id2", 2), ["start id1/1"]);
     rolling.tells("id1 id2: id1 active, id1 healthy, from id2");
     let roll = rolling.stage.deployment().roll.clone().unwrap();
-    assert_eq!(roll.order, RollOrder::Falling);
+    assert_eq!(roll.order, RolloutDirection::Falling);
     assert_eq!(&*roll.reason, "a new instance crashes again and again");
     rolling.shows(["id2 RUNNING", "id1 UNCLAIMED, id2 RUNNING", "id1 RUNNING", "id1 RUNNING"]);
     assert_eq!(rolling.starts("id1", 1), ["stop id2/1", "start id1/0"]);
@@ -188,7 +188,7 @@ fn an_update_without_progress_stalls_and_goes_on_when_told() {
     rolling.waits(39);
     assert_eq!(rolling.pause(), None);
     rolling.waits(1);
-    assert_eq!(rolling.pause(), Some(Pause::Stalled));
+    assert_eq!(rolling.pause(), Some(RolloutPause::Stalled));
     rolling.shows(["id2 RUNNING", "id1 RUNNING, id2 UNCLAIMED", "id1 RUNNING"]);
     // A coordinator that was away past the deadline listens to the cells first.
     let mut away = rolling.clone();
@@ -198,12 +198,12 @@ fn an_update_without_progress_stalls_and_goes_on_when_told() {
     away.waits(29);
     assert_eq!(away.pause(), None);
     away.waits(1);
-    assert_eq!(away.pause(), Some(Pause::Stalled));
+    assert_eq!(away.pause(), Some(RolloutPause::Stalled));
     let mut told = rolling.clone();
     told.does(resume());
     assert_eq!(told.pause(), None);
     told.waits(60);
-    assert_eq!(told.pause(), Some(Pause::Stalled), "a minute more");
+    assert_eq!(told.pause(), Some(RolloutPause::Stalled), "a minute more");
     // What is in flight is tried on; if it lands, that is progress.
     assert_eq!(rolling.starts("id2", 1), ["stop id1/1", "start id2/2"]);
     assert_eq!(rolling.pause(), None);
@@ -264,5 +264,5 @@ fn the_way_back_has_neither_canaries_nor_a_way_back() {
     }
     rolling.tells("id1 id2: id1 active, id1 healthy, from id2");
     assert_eq!(rolling.pause(), None);
-    assert_eq!(rolling.stage.deployment().roll.as_ref().unwrap().order, RollOrder::Falling);
+    assert_eq!(rolling.stage.deployment().roll.as_ref().unwrap().order, RolloutDirection::Falling);
 }

@@ -13,7 +13,7 @@ use super::actual::{preferred, presence};
 use super::{count, time};
 use crate::actual_lrp::{ActualLrp, InternalRoute, NetInfo, PortMapping};
 use crate::id::CellId;
-use crate::tag::{Epoch, ModificationTag};
+use crate::modification_tag::{Epoch, ModificationTag};
 
 /// Writes fields behind what is there.
 pub struct Writer<'a>(pub &'a mut Vec<u8>);

@@ -63,7 +63,7 @@ impl RolloutPolicy {
 /// In which order the indices are taken up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum RollOrder {
+pub enum RolloutDirection {
     /// From index 0 up.
     #[default]
     Rising,
@@ -74,7 +74,7 @@ pub enum RollOrder {
 /// Why an update does not take up more indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Pause {
+pub enum RolloutPause {
     /// The canaries are there, and nobody has promoted the update yet.
     Canary,
     /// Somebody said so.
@@ -96,11 +96,11 @@ record! {
 
 record! {
     /// An update under way.
-    pub struct Roll {
+    pub struct Rollout as "Roll" {
         /// The definition that was active before, and to which a cancelled update goes back.
         previous_definition_id: DefinitionId = "previous_definition_id" required,
         /// In which order the indices are taken up.
-        order: RollOrder = "order" always,
+        order: RolloutDirection = "order" always,
         /// The border between what was taken up and what was not. Rising: the next index to be
         /// taken up. Falling: the one below it is.
         border: u32 = "border" always,
@@ -110,7 +110,7 @@ record! {
         /// update goes on without waiting for them.
         stuck: Vec<u32> = "stuck" omit,
         /// Why no more indices are taken up, when none are.
-        pause: Option<Pause> = "pause" omit,
+        pause: Option<RolloutPause> = "pause" omit,
         /// The canaries have been found to be good.
         promoted: bool = "promoted" omit,
         /// When it began.
@@ -124,7 +124,7 @@ record! {
 
 /// How far an update has come at one index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
+pub enum RolloutPhase {
     /// Not taken up yet: what is there stays.
     Ahead,
     /// The new instance is to run beside the old one.
@@ -133,12 +133,12 @@ pub enum Phase {
     Done,
 }
 
-impl Roll {
+impl Rollout {
     /// An update that has taken up nothing yet.
     pub fn rising(now: Timestamp, previous_definition_id: DefinitionId) -> Self {
-        Roll {
+        Rollout {
             previous_definition_id,
-            order: RollOrder::Rising,
+            order: RolloutDirection::Rising,
             border: 0,
             in_flight: Vec::new(),
             stuck: Vec::new(),
@@ -157,28 +157,28 @@ impl Roll {
         instances: u32,
         reason: &str,
     ) -> Self {
-        Roll {
-            order: RollOrder::Falling,
+        Rollout {
+            order: RolloutDirection::Falling,
             border: instances,
             // Canaries are for what is new.
             promoted: true,
             reason: reason.into(),
-            ..Roll::rising(now, previous_definition_id)
+            ..Rollout::rising(now, previous_definition_id)
         }
     }
 
     /// How far it has come at `index`.
-    pub fn phase(&self, index: u32) -> Phase {
+    pub fn phase(&self, index: u32) -> RolloutPhase {
         let ahead = match self.order {
-            RollOrder::Rising => index >= self.border,
-            RollOrder::Falling => index < self.border,
+            RolloutDirection::Rising => index >= self.border,
+            RolloutDirection::Falling => index < self.border,
         };
         if ahead {
-            Phase::Ahead
+            RolloutPhase::Ahead
         } else if self.flight(index).is_some() || self.stuck.binary_search(&index).is_ok() {
-            Phase::InFlight
+            RolloutPhase::InFlight
         } else {
-            Phase::Done
+            RolloutPhase::Done
         }
     }
 
@@ -191,12 +191,12 @@ impl Roll {
     /// The next index to be taken up, of so many instances.
     pub fn next(&self, instances: u32) -> Option<u32> {
         match self.order {
-            RollOrder::Rising => (self.border < instances).then_some(self.border),
-            RollOrder::Falling => self.border.min(instances).checked_sub(1),
+            RolloutDirection::Rising => (self.border < instances).then_some(self.border),
+            RolloutDirection::Falling => self.border.min(instances).checked_sub(1),
         }
     }
 
-    /// Takes up an index that [`Roll::next`] gave.
+    /// Takes up an index that [`Rollout::next`] gave.
     pub fn take_up(&mut self, now: Timestamp, index: u32) {
         self.pass(index);
         if let Err(nth) = self.in_flight.binary_search_by_key(&index, |flight| flight.index) {
@@ -204,11 +204,11 @@ impl Roll {
         }
     }
 
-    /// Goes past an index that [`Roll::next`] gave and at which there is nothing to do.
+    /// Goes past an index that [`Rollout::next`] gave and at which there is nothing to do.
     pub fn pass(&mut self, index: u32) {
         self.border = match self.order {
-            RollOrder::Rising => index.saturating_add(1),
-            RollOrder::Falling => index,
+            RolloutDirection::Rising => index.saturating_add(1),
+            RolloutDirection::Falling => index,
         };
     }
 
@@ -241,8 +241,8 @@ impl Roll {
     /// How many indices of so many are done.
     pub fn done(&self, instances: u32) -> u32 {
         let taken_up = match self.order {
-            RollOrder::Rising => self.border.min(instances),
-            RollOrder::Falling => instances.saturating_sub(self.border),
+            RolloutDirection::Rising => self.border.min(instances),
+            RolloutDirection::Falling => instances.saturating_sub(self.border),
         };
         let waiting = self.in_flight.len() + self.stuck.len();
         taken_up.saturating_sub(u32::try_from(waiting).unwrap_or(u32::MAX))

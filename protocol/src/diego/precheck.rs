@@ -16,7 +16,7 @@ pub const DEEPEST: usize = 64;
 
 /// Why a body is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Misshapen {
+pub enum PrecheckError {
     /// It ends in the middle of something, or is no protobuf.
     #[error("the body is cut off or is no protobuf")]
     Broken,
@@ -30,23 +30,23 @@ pub enum Misshapen {
 
 /// What may stand in a field that is a message.
 #[derive(Clone, Copy)]
-enum Inside {
+enum MessageShape {
     Message(&'static str),
     /// An entry of a map; its value may be a message.
     Entry(Option<&'static str>),
 }
 
-type Insides = BTreeMap<&'static str, BTreeMap<u32, Inside>>;
+type MessageShapes = BTreeMap<&'static str, BTreeMap<u32, MessageShape>>;
 
-static INSIDES: LazyLock<Insides> =
+static INSIDES: LazyLock<MessageShapes> =
     LazyLock::new(|| MESSAGES.iter().copied().flatten().map(insides).collect());
 
-fn insides(message: &'static Declaration) -> (&'static str, BTreeMap<u32, Inside>) {
+fn insides(message: &'static Declaration) -> (&'static str, BTreeMap<u32, MessageShape>) {
     let fields = message.fields.iter().filter_map(|field| {
         let inside = match field.kind {
-            kind if kind.starts_with("message") => Inside::Message(innermost(field.held_as)),
+            kind if kind.starts_with("message") => MessageShape::Message(innermost(field.held_as)),
             kind if kind.starts_with("btree_map") => {
-                Inside::Entry(kind.contains("message").then(|| innermost(field.held_as)))
+                MessageShape::Entry(kind.contains("message").then(|| innermost(field.held_as)))
             }
             _ => return None,
         };
@@ -63,42 +63,43 @@ pub(super) fn innermost(held_as: &'static str) -> &'static str {
 }
 
 /// Looks over a body that is to be read as the message held as `held_as`.
-pub fn look_over(held_as: &str, body: &[u8]) -> Result<(), Misshapen> {
+pub fn look_over(held_as: &str, body: &[u8]) -> Result<(), PrecheckError> {
     let mut count = 0;
     look_into(INSIDES.get(held_as), body, DEEPEST, &mut count)
 }
 
 fn look_into(
-    fields: Option<&BTreeMap<u32, Inside>>,
+    fields: Option<&BTreeMap<u32, MessageShape>>,
     mut rest: &[u8],
     deeper: usize,
     count: &mut usize,
-) -> Result<(), Misshapen> {
+) -> Result<(), PrecheckError> {
     *count += 1;
     if *count > MOST_MESSAGES {
-        return Err(Misshapen::Many);
+        return Err(PrecheckError::Many);
     }
     if deeper == 0 {
-        return Err(Misshapen::Deep);
+        return Err(PrecheckError::Deep);
     }
     let mut groups = 0_usize;
     while !rest.is_empty() {
         let key = varint(&mut rest)?;
-        let number = u32::try_from(key >> 3).map_err(|_| Misshapen::Broken)?;
+        let number = u32::try_from(key >> 3).map_err(|_| PrecheckError::Broken)?;
         match key & 7 {
             0 => drop(varint(&mut rest)?),
             1 => drop(take(&mut rest, 8)?),
             2 => {
-                let length = usize::try_from(varint(&mut rest)?).map_err(|_| Misshapen::Broken)?;
+                let length =
+                    usize::try_from(varint(&mut rest)?).map_err(|_| PrecheckError::Broken)?;
                 let content = take(&mut rest, length)?;
                 match fields.and_then(|fields| fields.get(&number)).filter(|_| groups == 0) {
                     None => {}
-                    Some(Inside::Message(name)) => {
+                    Some(MessageShape::Message(name)) => {
                         look_into(INSIDES.get(name), content, deeper - 1, count)?;
                     }
-                    Some(Inside::Entry(value)) => {
-                        let value = value.map(|name| (2, Inside::Message(name)));
-                        let entry: BTreeMap<u32, Inside> = value.into_iter().collect();
+                    Some(MessageShape::Entry(value)) => {
+                        let value = value.map(|name| (2, MessageShape::Message(name)));
+                        let entry: BTreeMap<u32, MessageShape> = value.into_iter().collect();
                         look_into(Some(&entry), content, deeper - 1, count)?;
                     }
                 }
@@ -107,10 +108,10 @@ fn look_into(
             3 if groups < DEEPEST => groups += 1,
             4 if groups > 0 => groups -= 1,
             5 => drop(take(&mut rest, 4)?),
-            _ => return Err(Misshapen::Broken),
+            _ => return Err(PrecheckError::Broken),
         }
     }
-    if groups == 0 { Ok(()) } else { Err(Misshapen::Broken) }
+    if groups == 0 { Ok(()) } else { Err(PrecheckError::Broken) }
 }
 
 /// Fields of requests in which cells pass on what programs said: a task's result, the words of a failure.
@@ -151,21 +152,21 @@ pub(super) fn readable(held_as: &str, body: &[u8]) -> Option<Vec<u8>> {
     (!passed_on.is_empty()).then_some(made)
 }
 
-fn varint(rest: &mut &[u8]) -> Result<u64, Misshapen> {
+fn varint(rest: &mut &[u8]) -> Result<u64, PrecheckError> {
     let mut value = 0_u64;
     for shift in (0..64).step_by(7) {
-        let (&byte, after) = rest.split_first().ok_or(Misshapen::Broken)?;
+        let (&byte, after) = rest.split_first().ok_or(PrecheckError::Broken)?;
         *rest = after;
         value |= u64::from(byte & 0x7f) << shift;
         if byte < 0x80 {
             return Ok(value);
         }
     }
-    Err(Misshapen::Broken)
+    Err(PrecheckError::Broken)
 }
 
-fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], Misshapen> {
-    let (taken, after) = rest.split_at_checked(length).ok_or(Misshapen::Broken)?;
+fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], PrecheckError> {
+    let (taken, after) = rest.split_at_checked(length).ok_or(PrecheckError::Broken)?;
     *rest = after;
     Ok(taken)
 }
@@ -193,7 +194,7 @@ mod tests {
         // An egress rule with nothing in it takes three bytes.
         let rule = [0xa2, 0x01, 0x00];
         let many = rule.repeat(MOST_MESSAGES);
-        assert_eq!(look_over("DesiredLrp", &many), Err(Misshapen::Many));
+        assert_eq!(look_over("DesiredLrp", &many), Err(PrecheckError::Many));
         assert_eq!(look_over("DesiredLrp", &rule.repeat(1_000)), Ok(()));
     }
 
@@ -208,7 +209,7 @@ mod tests {
             action.encode_to_vec()
         };
         assert_eq!(look_over("Action", &nested(16)), Ok(()));
-        assert_eq!(look_over("Action", &nested(40)), Err(Misshapen::Deep));
+        assert_eq!(look_over("Action", &nested(40)), Err(PrecheckError::Deep));
     }
 
     #[test]
@@ -225,7 +226,7 @@ mod tests {
         assert_eq!(look_over("Task", &unknown), Ok(()));
         assert!(m::Task::decode(&unknown[..]).is_ok());
         for broken in [&[0x0a][..], &[0x0a, 0x05, 0x01], &[0xff; 11], &[0x0f], &[0xe3, 0x3e]] {
-            assert_eq!(look_over("Task", broken), Err(Misshapen::Broken), "{broken:?}");
+            assert_eq!(look_over("Task", broken), Err(PrecheckError::Broken), "{broken:?}");
         }
     }
 }

@@ -29,9 +29,9 @@ use crate::id::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGui
 use crate::limits::{
     FETCH_ITEMS, ORDER_BYTES, ORDER_ITEMS, REPORT_BYTES, REPORT_ITEMS, SYNC_ITEMS,
 };
+use crate::modification_tag::ModificationTag;
 use crate::packed::Packed;
 use crate::request::{CellOrder, CellRequest, Rejection};
-use crate::tag::ModificationTag;
 use crate::task::{Task, TaskDefinition, TaskState};
 
 /// What became of instances and tasks on a cell.
@@ -75,12 +75,12 @@ pub enum CellAnswer {
     /// No, and nothing has changed.
     Rejected(Rejection),
     /// Not now, and nothing has changed: ask again.
-    Later(Later),
+    Later(RetryLater),
 }
 
 /// Why the board could not take a request now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Later {
+pub enum RetryLater {
     /// Too many wait already. All that follows in the report is answered so too, lest it overtake.
     Busy,
     /// The disk did not take it, nor anything else that it would have taken at the same time.

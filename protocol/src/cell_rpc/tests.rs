@@ -5,9 +5,9 @@ use serde::de::DeserializeOwned;
 use super::*;
 use crate::actual_lrp::{LrpKey, NetInfo, Tags};
 use crate::limits::{FETCH_BYTES, RESULT_BYTES};
+use crate::modification_tag::Epoch;
 use crate::request::{LrpStart, Requirements, TaskOutcome, TaskStart, WorkBatch};
 use crate::secret::Secret;
-use crate::tag::Epoch;
 use crate::time::Timestamp;
 
 fn key() -> LrpKey {
@@ -112,8 +112,8 @@ fn every_message_survives_the_wire() {
         CellAnswer::ShouldStart(true),
         CellAnswer::KeepContainer(false),
         CellAnswer::Rejected(Rejection::CannotClaim("RUNNING".into())),
-        CellAnswer::Later(Later::Busy),
-        CellAnswer::Later(Later::NotSaved),
+        CellAnswer::Later(RetryLater::Busy),
+        CellAnswer::Later(RetryLater::NotSaved),
     ];
     survives(&CellReportReply { answers, fetched: fetched() });
     let lrp = HeldLrp {

@@ -1,7 +1,7 @@
 //! Requests and answers of our own routes: Diego knows no messages for them. The API does not
 //! let protobuf come to those routes; these lines only say so to the compiler.
 
-use super::{Reply, Request, Unread};
+use super::{DiegoDecodeError, DiegoReply, DiegoRequest};
 use crate::api::{
     CallbacksResponse, CellRequestBody, CellStatesResponse, ExecRequest, ExplainRequest,
     ExplainResponse, IssueCertificateRequest, IssueCertificateResponse, JoinTokenIdRequest,
@@ -15,12 +15,12 @@ use crate::deployment::{
 
 macro_rules! unspoken {
     (requests: $($request:ty),* ; replies: $($reply:ty),* ;) => {
-        $( impl Request for $request {
-            fn from_diego(_: &[u8]) -> Result<Self, Unread> {
-                Err(Unread::Undecodable)
+        $( impl DiegoRequest for $request {
+            fn from_diego(_: &[u8]) -> Result<Self, DiegoDecodeError> {
+                Err(DiegoDecodeError::Undecodable)
             }
         } )*
-        $( impl Reply for $reply {
+        $( impl DiegoReply for $reply {
             fn into_diego(self) -> Vec<u8> {
                 Vec::new()
             }
