@@ -12,10 +12,10 @@ use volvox_coordinator::bbs::command::{CallError, Command};
 use volvox_coordinator::cells::Settings;
 use volvox_coordinator::cells::orders::MOST_WAITING;
 use volvox_coordinator::cells::settings::HoldPolicy;
-use volvox_mesh::driver::{Config, Mesh};
-use volvox_mesh::identity::Kind;
+use volvox_mesh::driver::{Mesh, MeshConfig};
+use volvox_mesh::identity::MemberKind;
 use volvox_mesh::profile::Profile;
-use volvox_mesh::request::{AskError, Refusal, Router};
+use volvox_mesh::request::{AskError, Router, RpcRefusal};
 use volvox_protocol::actual_lrp::{
     InstanceKey, LrpKey, LrpState, NetInfo, Presence, Running, Tags,
 };
@@ -262,7 +262,7 @@ fn a_cell_cannot_speak_for_another() {
     for request in requests {
         let refused = stage.report("b", request.clone());
         assert!(
-            matches!(refused, Err(AskError::Refused(Refusal::NotAllowed(_)))),
+            matches!(refused, Err(AskError::Refused(RpcRefusal::NotAllowed(_)))),
             "{request:?}: {refused:?}"
         );
     }
@@ -272,7 +272,7 @@ fn a_cell_cannot_speak_for_another() {
     let mixed = CellReport { requests: vec![own, lie], fetch: FetchDefinitions::default() };
     assert!(matches!(
         stage.ask("b", &mixed),
-        Err(AskError::Refused(Refusal::NotAllowed(text))) if text.contains("may not speak for a")
+        Err(AskError::Refused(RpcRefusal::NotAllowed(text))) if text.contains("may not speak for a")
     ));
     // In its own name it may ask, but not touch what is not its own.
     let answers = stage.report("b", CellRequest::RemoveLrp(key("p", 0), on("b", &guid))).unwrap();
@@ -283,8 +283,8 @@ fn a_cell_cannot_speak_for_another() {
     assert_eq!(stage.coordinator.cells().counters().refused_impostors, count + 1);
 
     // Neither is a coordinator a cell.
-    let folder = stage.cluster.appoint(Kind::Coordinator, "second").unwrap();
-    let config = Config {
+    let folder = stage.cluster.appoint(MemberKind::Coordinator, "second").unwrap();
+    let config = MeshConfig {
         folder,
         listen: ([127, 0, 0, 1], 0).into(),
         advertise: None,
@@ -306,7 +306,7 @@ fn a_cell_cannot_speak_for_another() {
             }
         })
         .unwrap();
-    assert!(matches!(refused, Err(AskError::Refused(Refusal::NotAllowed(_)))), "{refused:?}");
+    assert!(matches!(refused, Err(AskError::Refused(RpcRefusal::NotAllowed(_)))), "{refused:?}");
 }
 
 #[test]
@@ -595,7 +595,7 @@ fn a_task_is_started_once() {
     assert_eq!(idle.report("idle", start(&own)).unwrap(), [CellAnswer::ShouldStart(true)]);
     assert_eq!(idle.report("idle", start(&own)).unwrap(), [CellAnswer::ShouldStart(false)]);
     let other = idle.report("idle", start(&cell));
-    assert!(matches!(other, Err(AskError::Refused(Refusal::NotAllowed(_)))));
+    assert!(matches!(other, Err(AskError::Refused(RpcRefusal::NotAllowed(_)))));
 }
 
 #[test]

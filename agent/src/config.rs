@@ -15,7 +15,7 @@ use volvox_protocol::tables::crash::CrashPolicy;
 
 use crate::container::spec::LogLimits;
 use crate::executor::logic::Settings;
-use crate::gossip::{self, CellFacts, MeshConfig};
+use crate::gossip::{self, AgentMeshConfig, CellFacts};
 use crate::image::fetch::FetchConfig;
 use crate::image::limits::Limits;
 use crate::image::place::Ownership;
@@ -267,7 +267,7 @@ pub struct Config {
     /// What a reboot may forget, and the socket.
     pub run_dir: PathBuf,
     /// The cell in the mesh.
-    pub mesh: MeshConfig,
+    pub mesh: AgentMeshConfig,
     /// The rep's numbers.
     pub rep: rep::Settings,
     /// The self-test and its root file system; none: it is off.
@@ -442,7 +442,7 @@ fn rep_of(given: &RepSection, info: &CellFacts) -> anyhow::Result<rep::Settings>
     })
 }
 
-fn mesh_of(given: &MeshSection, state: &Path, info: CellFacts) -> anyhow::Result<MeshConfig> {
+fn mesh_of(given: &MeshSection, state: &Path, info: CellFacts) -> anyhow::Result<AgentMeshConfig> {
     let named = &given.profile;
     let profile = Profile::named(named);
     let profile = profile
@@ -451,7 +451,7 @@ fn mesh_of(given: &MeshSection, state: &Path, info: CellFacts) -> anyhow::Result
         "" => None,
         text => Some(text.parse().with_context(|| format!("mesh.advertise = {text:?}"))?),
     };
-    Ok(MeshConfig {
+    Ok(AgentMeshConfig {
         folder: gossip::folder_of(state),
         listen: given.listen,
         advertise,

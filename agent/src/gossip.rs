@@ -12,10 +12,10 @@ use tokio::sync::broadcast::error::RecvError;
 use tracing::{error, info, warn};
 use volvox_host::clock::wall;
 use volvox_mesh::driver::{self, MemberView, Mesh};
-use volvox_mesh::identity::{Kind, MemberId};
+use volvox_mesh::identity::{MemberId, MemberKind};
 use volvox_mesh::member::{MemberEvent, MemberState};
 use volvox_mesh::profile::Profile;
-use volvox_mesh::request::{Refusal, Router};
+use volvox_mesh::request::{Router, RpcRefusal};
 use volvox_mesh::tls::credentials::MemberFolder;
 use volvox_mesh::tls::token::JoinToken;
 use volvox_protocol::cell::{CellCapacity, CellInfo, RootfsProvider};
@@ -29,7 +29,7 @@ const SEEDS: &str = "seeds";
 
 /// How this cell is in the mesh.
 #[derive(Debug, Clone)]
-pub struct MeshConfig {
+pub struct AgentMeshConfig {
     /// Where key, certificate and known peers are kept.
     pub folder: PathBuf,
     /// Where it listens.
@@ -63,7 +63,7 @@ pub struct CellFacts {
     pub annotations: BTreeMap<String, String>,
 }
 
-impl MeshConfig {
+impl AgentMeshConfig {
     /// Whether this machine has joined.
     pub fn is_member(&self) -> bool {
         self.folder.join("member.pem").exists()
@@ -79,7 +79,7 @@ impl MeshConfig {
 }
 
 /// Joins with a token. May be repeated.
-pub async fn join(config: &MeshConfig, line: &str) -> anyhow::Result<()> {
+pub async fn join(config: &AgentMeshConfig, line: &str) -> anyhow::Result<()> {
     let token = JoinToken::parse(line.trim()).context("the join token")?;
     anyhow::ensure!(
         !config.is_member(),
@@ -91,7 +91,7 @@ pub async fn join(config: &MeshConfig, line: &str) -> anyhow::Result<()> {
     let seeds = token.addresses().join("\n");
     let path = config.folder.join(SEEDS);
     std::fs::write(&path, seeds).with_context(|| format!("write {}", path.display()))?;
-    driver::join(&token, Kind::Cell, &config.info.cell_id, &folder).await?;
+    driver::join(&token, MemberKind::Cell, &config.info.cell_id, &folder).await?;
     Ok(())
 }
 
@@ -100,19 +100,19 @@ pub fn router(rep: RepHandle) -> Router {
     Router::new().on::<CellOrders, _, _>(move |from, orders, _| {
         let rep = rep.clone();
         async move {
-            if from.kind != Kind::Coordinator {
-                return Err(Refusal::NotAllowed("only a coordinator orders".to_owned()));
+            if from.kind != MemberKind::Coordinator {
+                return Err(RpcRefusal::NotAllowed("only a coordinator orders".to_owned()));
             }
-            let answer = rep.order(orders).map_err(|_| Refusal::Busy)?;
-            answer.await.map_err(|_| Refusal::Failed("the rep has ended".to_owned()))
+            let answer = rep.order(orders).map_err(|_| RpcRefusal::Busy)?;
+            answer.await.map_err(|_| RpcRefusal::Failed("the rep has ended".to_owned()))
         }
     })
 }
 
 /// Begins the member's life, and says what this cell is.
-pub async fn start(config: &MeshConfig, router: Router) -> anyhow::Result<Mesh> {
+pub async fn start(config: &AgentMeshConfig, router: Router) -> anyhow::Result<Mesh> {
     let mesh = Mesh::start(
-        driver::Config {
+        driver::MeshConfig {
             folder: config.folder.clone(),
             listen: config.listen,
             advertise: config.advertise,
@@ -167,7 +167,9 @@ pub async fn follow(mesh: Mesh, facts: CellFacts, rep: RepHandle) {
     }
     loop {
         match events.recv().await {
-            Ok(MemberEvent::Present { identity, .. }) if identity.kind == Kind::Coordinator => {
+            Ok(MemberEvent::Present { identity, .. })
+                if identity.kind == MemberKind::Coordinator =>
+            {
                 info!(coordinator = %identity.name, "a coordinator is there");
                 // Another one does not take the place of one that answers; the same may be new.
                 if known.is_none_or(|it| it == identity.member) {
@@ -206,7 +208,7 @@ pub async fn follow(mesh: Mesh, facts: CellFacts, rep: RepHandle) {
 async fn look(mesh: &Mesh) -> Option<MemberId> {
     let members = mesh.members().await.unwrap_or_default();
     let coordinator = members.iter().find(|member| {
-        member.identity.kind == Kind::Coordinator && member.state == MemberState::Present
+        member.identity.kind == MemberKind::Coordinator && member.state == MemberState::Present
     });
     coordinator.map(|member| member.identity.member)
 }
@@ -238,8 +240,8 @@ impl From<&MemberView> for MemberStatus {
         MemberStatus {
             name: member.identity.name.to_string(),
             kind: match member.identity.kind {
-                Kind::Cell => "cell".to_owned(),
-                Kind::Coordinator => "coordinator".to_owned(),
+                MemberKind::Cell => "cell".to_owned(),
+                MemberKind::Coordinator => "coordinator".to_owned(),
             },
             present: member.state == MemberState::Present,
             address: member.address.to_string(),

@@ -10,8 +10,8 @@ mod terminal;
 use std::sync::Arc;
 use std::time::Duration;
 
-use volvox_mesh::identity::{Kind, MemberIdentity};
-use volvox_mesh::request::{Refusal, Router};
+use volvox_mesh::identity::{MemberIdentity, MemberKind};
+use volvox_mesh::request::{Router, RpcRefusal};
 use volvox_protocol::id::InstanceGuid;
 use volvox_protocol::stream::{OpenTerminal, ReadLog};
 
@@ -57,19 +57,22 @@ impl Place {
         self: &Arc<Self>,
         from: &MemberIdentity,
         container: &str,
-    ) -> Result<ContainerGuid, Refusal> {
-        if from.kind != Kind::Coordinator {
-            return Err(Refusal::NotAllowed("only a coordinator may ask for this".to_owned()));
+    ) -> Result<ContainerGuid, RpcRefusal> {
+        if from.kind != MemberKind::Coordinator {
+            return Err(RpcRefusal::NotAllowed("only a coordinator may ask for this".to_owned()));
         }
         let guid = InstanceGuid::new(container).ok().filter(|_| is_container_id(container));
-        let guid = guid.ok_or_else(|| Refusal::Malformed("no name of a container".to_owned()))?;
+        let guid =
+            guid.ok_or_else(|| RpcRefusal::Malformed("no name of a container".to_owned()))?;
         let guid = ContainerGuid::from(guid);
         let (place, sought) = (Arc::clone(self), guid.clone());
         let found = blocking(move || place.executor.container(sought)).await?;
         match found {
             Ok(Some(_)) => Ok(guid),
-            Ok(None) => Err(Refusal::Failed(format!("there is no container {guid} on this cell"))),
-            Err(error) => Err(Refusal::Failed(error.to_string())),
+            Ok(None) => {
+                Err(RpcRefusal::Failed(format!("there is no container {guid} on this cell")))
+            }
+            Err(error) => Err(RpcRefusal::Failed(error.to_string())),
         }
     }
 }
@@ -77,7 +80,7 @@ impl Place {
 /// Does something that may wait, on a thread that may.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Refusal> {
+) -> Result<T, RpcRefusal> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|_| Refusal::Failed("it panicked: see the agent's log".to_owned()))
+    done.map_err(|_| RpcRefusal::Failed("it panicked: see the agent's log".to_owned()))
 }

@@ -12,10 +12,10 @@ use tokio::runtime::Runtime;
 use volvox_agent::container::guid::ContainerGuid;
 use volvox_agent::runtime::shim::Shims;
 use volvox_agent::streams;
-use volvox_mesh::driver::{Config, Mesh};
-use volvox_mesh::identity::Kind;
+use volvox_mesh::driver::{Mesh, MeshConfig};
+use volvox_mesh::identity::MemberKind;
 use volvox_mesh::profile::Profile;
-use volvox_mesh::request::{AskError, Refusal, Router, StreamingRequest};
+use volvox_mesh::request::{AskError, Router, RpcRefusal, StreamingRequest};
 use volvox_mesh::tls::authority::{Authority, VALIDITY};
 use volvox_mesh::tls::config::system_clock;
 use volvox_mesh::tls::credentials::{Credentials, MemberFolder};
@@ -56,7 +56,7 @@ impl Site {
                 authority.appoint(now, kind, id, key.public(), NameConflict::Refuse).unwrap();
             let ca = authority.ca().clone();
             member.store(&Credentials::new(key, issued.certificate, ca).unwrap()).unwrap();
-            let config = Config {
+            let config = MeshConfig {
                 folder,
                 listen: ([127, 0, 0, 1], 0).into(),
                 advertise: None,
@@ -66,10 +66,10 @@ impl Site {
             };
             runtime.block_on(Mesh::start(config, Arc::new(router))).unwrap()
         };
-        let coordinator = start(Kind::Coordinator, "c", Vec::new(), Router::new());
+        let coordinator = start(MemberKind::Coordinator, "c", Vec::new(), Router::new());
         let at = vec![coordinator.listens_at().to_string()];
-        let serving = start(Kind::Cell, "serving", at.clone(), router);
-        let other = start(Kind::Cell, "other", at, Router::new());
+        let serving = start(MemberKind::Cell, "serving", at.clone(), router);
+        let other = start(MemberKind::Cell, "other", at, Router::new());
         Some(Site { runtime, serving, coordinator, other, cell })
     }
 
@@ -279,16 +279,16 @@ fn only_coordinators_ask_and_only_for_what_is_here() {
     };
     // Cells have links to each other: they are in the same mesh.
     let asked = site.open(&site.other, &log(&guid));
-    assert!(matches!(refusal(asked), Refusal::NotAllowed(_)));
+    assert!(matches!(refusal(asked), RpcRefusal::NotAllowed(_)));
     let asked = site.open(&site.other, &terminal(&guid, "true"));
-    assert!(matches!(refusal(asked), Refusal::NotAllowed(_)));
+    assert!(matches!(refusal(asked), RpcRefusal::NotAllowed(_)));
     for (name, reason) in [("nobody", "there is no container"), ("../../etc", "no name of")] {
         let request = ReadLog { container: name.to_owned(), ..log(&guid) };
         let asked = refusal(site.open(&site.coordinator, &request)).to_string();
         assert!(asked.contains(reason), "{asked}");
     }
     let nameless = OpenTerminal { path: String::new(), ..terminal(&guid, "") };
-    assert!(matches!(refusal(site.open(&site.coordinator, &nameless)), Refusal::Malformed(_)));
+    assert!(matches!(refusal(site.open(&site.coordinator, &nameless)), RpcRefusal::Malformed(_)));
     let stranger = OpenTerminal { user: "nosuchuser".to_owned(), ..terminal(&guid, "true") };
     let asked = refusal(site.open(&site.coordinator, &stranger)).to_string();
     assert!(asked.contains("nosuchuser"), "{asked}");

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{debug, warn};
-use volvox_mesh::identity::Kind;
+use volvox_mesh::identity::MemberKind;
 use volvox_mesh::member::MemberEvent;
 use volvox_mesh::record::Content;
 use volvox_mesh::request::AskError;
@@ -326,12 +326,12 @@ impl Core {
     fn member(&mut self, now: Now, event: MemberEvent) {
         match event {
             MemberEvent::Present { identity, generation, address } => {
-                if identity.kind == Kind::Cell {
+                if identity.kind == MemberKind::Cell {
                     self.floor.cell_present(now.ran, &identity, Some(generation), address);
                 }
             }
             MemberEvent::Missing { identity, left } => {
-                if identity.kind == Kind::Cell {
+                if identity.kind == MemberKind::Cell {
                     self.floor.cell_missing(now.ran, &identity, left);
                 }
             }

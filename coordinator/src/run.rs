@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use tokio::task::JoinHandle;
 use volvox_host::sync::lock;
 use volvox_mesh::driver as mesh;
-use volvox_mesh::identity::Kind;
+use volvox_mesh::identity::MemberKind;
 use volvox_mesh::tls::authority::Authority;
 use volvox_mesh::tls::config::system_clock;
 use volvox_mesh::tls::credentials::{Credentials, MemberFolder};
@@ -78,7 +78,7 @@ pub async fn start(config: Config, join: Option<&str>) -> anyhow::Result<Coordin
         let authority = lock(authority);
         expelled(clock(), &authority)
     });
-    let member = mesh::Config {
+    let member = mesh::MeshConfig {
         folder: config.data_dir.join(MEMBER),
         listen: config.mesh_listen,
         advertise: config.mesh_advertise,
@@ -187,7 +187,7 @@ async fn membership(
             config.data_dir.display()
         );
         let token = JoinToken::parse(line.trim()).context("the join token")?;
-        mesh::join(&token, Kind::Coordinator, &config.name, &folder).await.context("join")?;
+        mesh::join(&token, MemberKind::Coordinator, &config.name, &folder).await.context("join")?;
         return Ok(None);
     }
     if is_member && !path.exists() {
@@ -200,7 +200,7 @@ async fn membership(
         let name = config.name.clone();
         let issued = authority.appoint(
             clock(),
-            Kind::Coordinator,
+            MemberKind::Coordinator,
             name,
             key.public(),
             NameConflict::Replace,

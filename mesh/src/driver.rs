@@ -24,21 +24,21 @@ use self::address::{Names, ResolvedNames};
 pub use self::joining::{JoinError, enrolment, join};
 use self::persisted::PersistedPeers;
 use crate::codec;
-use crate::identity::{CertificateError, Kind, MemberId, MemberIdentity};
+use crate::identity::{CertificateError, MemberId, MemberIdentity, MemberKind};
 use crate::member::{
-    Member, MemberEvent, MemberInput, MemberOutput, MemberStart, MemberState, Refused,
+    Member, MemberEvent, MemberInput, MemberOutput, MemberStart, MemberState, RefusalCounts,
 };
 use crate::message::Message;
 use crate::profile::Profile;
 use crate::record::{Content, REVOCATIONS, Revocation, Topic, body_limit};
 use crate::request::{AskError, Request, Service, StreamingRequest};
 use crate::tls::authenticator::ClusterAuthenticator;
-use crate::tls::config::{Clock, client_config, peer, server_config, system_clock};
+use crate::tls::config::{TlsClock, client_config, peer, server_config, system_clock};
 use crate::tls::credentials::{Credentials, FolderError, MemberFolder};
 use crate::transport::stream::{FrameReader, FrameWriter};
 use crate::transport::{
-    Counters, DialRefused, Enrolment, LinkInfo, Peer, Settings, Tls, Transport, TransportError,
-    TransportEvent,
+    Counters, DialRefused, Enrolment, LinkInfo, Peer, Tls, Transport, TransportError,
+    TransportEvent, TransportSettings,
 };
 
 /// Packets and link changes that wait for the member. Beyond it packets are dropped, and counted.
@@ -59,7 +59,7 @@ const LONG: Duration = Duration::from_secs(365 * 86_400);
 const LOOK_AT_REFUSALS: Duration = Duration::from_secs(10);
 
 /// What a member needs to begin.
-pub struct Config {
+pub struct MeshConfig {
     /// Where key, certificate, generation and known peers are kept.
     pub folder: PathBuf,
     /// Where to listen: the wildcard, unless this machine has several faces.
@@ -146,7 +146,7 @@ pub struct MeshStatus {
     /// When our certificate ends.
     pub certificate_until: Timestamp,
     /// What was refused of what others said.
-    pub refused: Refused,
+    pub refused: RefusalCounts,
     /// Packets that were no messages.
     pub malformed: u64,
     /// What the transport refused and dropped.
@@ -173,7 +173,7 @@ pub struct Mesh {
 
 impl Mesh {
     /// Begins a life: reads the credentials in the folder, listens, and looks for others.
-    pub async fn start(config: Config, service: Arc<dyn Service>) -> Result<Mesh, MeshError> {
+    pub async fn start(config: MeshConfig, service: Arc<dyn Service>) -> Result<Mesh, MeshError> {
         let clock = system_clock();
         let folder = MemberFolder::open(&config.folder)?;
         let loaded = folder.load(clock())?;
@@ -187,7 +187,7 @@ impl Mesh {
         let revoked = known.iter().map(|entry| entry.member).collect();
         let revoked = Arc::new(RwLock::new(revoked));
         let (happen, transport_events) = mpsc::channel(HAPPENINGS);
-        let settings = Settings {
+        let settings = TransportSettings {
             me: Some(me.member),
             reset_key: Some(credentials.key().derive("volvox-mesh reset")),
             enrolment: config.enrolment.clone(),
@@ -222,11 +222,11 @@ impl Mesh {
         let member = Member::new(time.now(), credentials.authenticator(), birth);
         let (orders, inbox) = mpsc::channel(ORDERS);
         let (events, _) = broadcast::channel(match me.kind {
-            Kind::Coordinator => EVENTS_OF_COORDINATOR,
-            Kind::Cell => EVENTS_OF_CELL,
+            MemberKind::Coordinator => EVENTS_OF_COORDINATOR,
+            MemberKind::Cell => EVENTS_OF_CELL,
         });
         let mesh = Mesh { orders, events: events.clone(), transport: transport.clone(), me };
-        let mut driver = Driver {
+        let mut driver = MeshDriver {
             time,
             member,
             transport,
@@ -238,7 +238,7 @@ impl Mesh {
             folder,
             config: Arc::new(config),
             malformed: 0,
-            reported: (Refused::default(), 0),
+            reported: (RefusalCounts::default(), 0),
             refused_dials: Vec::new(),
             route: None,
             renewing: false,
@@ -381,19 +381,19 @@ impl Time {
 
 type Revoked = Arc<RwLock<BTreeSet<MemberId>>>;
 
-struct Driver {
+struct MeshDriver {
     time: Time,
     member: Member<ClusterAuthenticator>,
     transport: Transport,
     events: broadcast::Sender<MemberEvent>,
     revoked: Revoked,
     credentials: Credentials,
-    clock: Clock,
+    clock: TlsClock,
     persisted: PersistedPeers,
     folder: MemberFolder,
-    config: Arc<Config>,
+    config: Arc<MeshConfig>,
     malformed: u64,
-    reported: (Refused, u64),
+    reported: (RefusalCounts, u64),
     refused_dials: Vec<(Option<MemberId>, SocketAddr)>,
     /// The address by which we last saw ourselves speak to others.
     route: Option<std::net::IpAddr>,
@@ -415,7 +415,7 @@ enum DriverInput {
     End,
 }
 
-impl Driver {
+impl MeshDriver {
     async fn run(
         mut self,
         mut transport_events: mpsc::Receiver<TransportEvent>,
@@ -672,22 +672,22 @@ fn fits(what: &'static str, topic: Topic, given: usize) -> Result<(), MeshError>
     if given <= limit { Ok(()) } else { Err(MeshError::TooLarge { what, given, limit }) }
 }
 
-fn settings(config: &Config, me: &MemberIdentity) -> Settings {
+fn settings(config: &MeshConfig, me: &MemberIdentity) -> TransportSettings {
     let settings = match me.kind {
-        Kind::Cell => Settings::cell(config.listen),
-        Kind::Coordinator => Settings::coordinator(config.listen),
+        MemberKind::Cell => TransportSettings::cell(config.listen),
+        MemberKind::Coordinator => TransportSettings::coordinator(config.listen),
     };
     if config.profile.leaf {
         // Who watches a leaf asks it often enough to keep the way open. Who does not any more is gone.
         let idle_timeout = config.profile.leaf_probe_every * 8 / 5;
-        Settings { keep_alive: None, max_links: 16, idle_timeout, ..settings }
+        TransportSettings { keep_alive: None, max_links: 16, idle_timeout, ..settings }
     } else {
         settings
     }
 }
 
 /// What the transport needs of our credentials: also after a renewal.
-fn tls(credentials: &Credentials, clock: &Clock, revoked: &Revoked) -> Result<Tls, MeshError> {
+fn tls(credentials: &Credentials, clock: &TlsClock, revoked: &Revoked) -> Result<Tls, MeshError> {
     let failed = |error: &dyn std::fmt::Display| MeshError::Tls(error.to_string());
     let server = server_config(credentials, clock).map_err(|e| failed(&e))?;
     let client = client_config(credentials, clock).map_err(|e| failed(&e))?;

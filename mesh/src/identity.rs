@@ -49,7 +49,7 @@ impl fmt::Debug for MemberId {
 
 /// Kind of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Kind {
+pub enum MemberKind {
     /// A machine that runs containers.
     Cell,
     /// The member that stores the board. Its suspicion alone is enough evidence for every member;
@@ -63,7 +63,7 @@ pub struct MemberIdentity {
     /// Id of the member.
     pub member: MemberId,
     /// Kind of the member: cell or coordinator.
-    pub kind: Kind,
+    pub kind: MemberKind,
     /// Cell id, or the name of a coordinator.
     pub name: CellId,
     /// Ed25519 public key that verifies the member's signatures.

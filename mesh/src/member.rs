@@ -51,13 +51,13 @@ use volvox_protocol::random::SplitMix;
 use volvox_protocol::time::Timestamp;
 
 use self::gossip_log::{Budget, GossipLog};
-use self::links::Link;
+use self::links::MemberLink;
 pub use self::members::MemberState;
 use self::members::MemberTable;
 use self::probe::Probes;
 use self::rings::Rings;
 use self::suspicion::SuspicionState;
-use crate::identity::{Authenticator, Kind, MemberId, MemberIdentity};
+use crate::identity::{Authenticator, MemberId, MemberIdentity, MemberKind};
 use crate::message::{Message, Roots};
 use crate::profile::Profile;
 use crate::record::{AliveRecord, Content, Record, Revocation, Suspicion, Topic, Version};
@@ -222,7 +222,7 @@ pub enum MemberEvent {
 
 /// What was refused, by reason. For metrics, and for a log line now and then.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusalCounts {
     /// A signature that is not the subject's or the author's.
     pub forged: u64,
     /// A certificate that does not hold.
@@ -247,7 +247,7 @@ pub struct Member<N> {
     profile: Profile,
     me: Arc<MemberIdentity>,
     random: SplitMix,
-    refused: Refused,
+    refused: RefusalCounts,
 
     /// Our own life and the counts of what we say in it.
     own: Own,
@@ -256,12 +256,12 @@ pub struct Member<N> {
     /// Who is revoked, and when the last of its certificates ends.
     revoked: BTreeMap<MemberId, u64>,
     /// Members that were forgotten, with what is not to be learnt again.
-    forgotten: BTreeMap<MemberId, Forgotten>,
+    forgotten: BTreeMap<MemberId, RemovedMember>,
     missing_since: BTreeMap<MemberId, Timestamp>,
     /// All coordinators that are known and not revoked, present or not, without ourselves.
     coordinator_ids: BTreeSet<MemberId>,
 
-    links: BTreeMap<MemberId, Link>,
+    links: BTreeMap<MemberId, MemberLink>,
     seeds: Vec<SocketAddr>,
     seed_backoff: u32,
 
@@ -317,7 +317,7 @@ struct Own {
 }
 
 /// One who was missing for so long that it is in no table any more.
-struct Forgotten {
+struct RemovedMember {
     /// The last alive record. Only a later one brings the member back.
     alive: Version,
     /// What such a record is checked against.
@@ -402,7 +402,7 @@ impl<N: Authenticator> Member<N> {
             profile,
             me: identity.clone(),
             random,
-            refused: Refused::default(),
+            refused: RefusalCounts::default(),
             own,
             members: MemberTable::new(),
             revoked: BTreeMap::new(),
@@ -593,7 +593,7 @@ impl<N: Authenticator> Member<N> {
     }
 
     /// What was refused so far.
-    pub fn refused(&self) -> Refused {
+    pub fn refused(&self) -> RefusalCounts {
         self.refused
     }
 
@@ -711,7 +711,7 @@ fn issued_ms(identity: &MemberIdentity) -> u64 {
 }
 
 fn is_coordinator(identity: &MemberIdentity) -> bool {
-    identity.kind == Kind::Coordinator
+    identity.kind == MemberKind::Coordinator
 }
 
 /// How often neighbours without a link are probed; how often a leaf probes.

@@ -53,7 +53,7 @@ pub enum Scope {
 
 /// What a member has of one subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holding {
+pub struct HeldVersions {
     /// Of whom.
     pub subject: MemberId,
     /// The versions that it has.
@@ -128,7 +128,7 @@ pub enum Message {
         /// The parts, a bit each.
         buckets: u64,
         /// What we have.
-        holdings: Vec<Holding>,
+        holdings: Vec<HeldVersions>,
         /// More parts differ: compare again.
         more: bool,
     },
@@ -184,7 +184,7 @@ impl Message {
                 1 + varint(buckets.len() as u64) + digests
             }
             Message::Differ { buckets, holdings, .. } => {
-                let all: usize = holdings.iter().map(Holding::size).sum();
+                let all: usize = holdings.iter().map(HeldVersions::size).sum();
                 1 + varint(*buckets) + varint(holdings.len() as u64) + all + 1
             }
             Message::Want { wanted } => varint(wanted.len() as u64) + 17 * wanted.len(),
@@ -196,7 +196,7 @@ impl Message {
     }
 }
 
-impl Holding {
+impl HeldVersions {
     fn size(&self) -> usize {
         16 + self.versions.size() + 1
     }

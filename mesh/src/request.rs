@@ -3,7 +3,7 @@
 //! A [`Request`] names its method by number and its reply by type. The serving side is a
 //! [`Service`]. A [`Router`] is a service that selects the handler by method. Bodies are postcard
 //! (see `codec`): they may grow at the end, so two releases understand each other. A release
-//! refuses a method that it does not support as [`Refusal::Unsupported`]. Sockets, deadlines and
+//! refuses a method that it does not support as [`RpcRefusal::Unsupported`]. Sockets, deadlines and
 //! limits are in `transport`; the head before a body is in [`frame`].
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
@@ -42,12 +42,12 @@ pub trait StreamingRequest: Request {}
 
 /// What the serving side does with an open stream. Dropped when the caller closes the stream or the
 /// link ends.
-pub type Talk = Box<dyn FnOnce(FrameReader, FrameWriter) -> BoxFuture<()> + Send>;
+pub type StreamHandler = Box<dyn FnOnce(FrameReader, FrameWriter) -> BoxFuture<()> + Send>;
 
 /// Why a member refused a request, as the member reports it. The request had no effect, except
 /// possibly for `Failed` and `DeadlineExceeded`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RpcRefusal {
     /// The member does not serve the method: it is an older release, or it has no handler for it.
     #[error("the member does not serve this method")]
     Unsupported,
@@ -94,7 +94,7 @@ pub enum AskError {
     Lost(String),
     /// The member refused the request.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] RpcRefusal),
     /// A reply was received but could not be read. The request was probably done.
     #[error("the reply was not understood: {0}")]
     BadReply(String),
@@ -110,7 +110,7 @@ pub trait Service: Send + Sync {
         method: u16,
         body: Bytes,
         deadline: Duration,
-    ) -> BoxFuture<Result<Vec<u8>, Refusal>>;
+    ) -> BoxFuture<Result<Vec<u8>, RpcRefusal>>;
 
     /// Whether this method is a streaming request. If so, [`Service::converse`] is called instead
     /// of [`Service::answer`].
@@ -124,19 +124,22 @@ pub trait Service: Send + Sync {
         _from: MemberIdentity,
         _method: u16,
         _body: Bytes,
-    ) -> BoxFuture<Result<(Vec<u8>, Talk), Refusal>> {
-        Box::pin(std::future::ready(Err(Refusal::Unsupported)))
+    ) -> BoxFuture<Result<(Vec<u8>, StreamHandler), RpcRefusal>> {
+        Box::pin(std::future::ready(Err(RpcRefusal::Unsupported)))
     }
 }
 
 /// Handler of one method: decodes the body, answers, encodes the reply.
 type Handler = Box<
-    dyn Fn(MemberIdentity, Bytes, Duration) -> BoxFuture<Result<Vec<u8>, Refusal>> + Send + Sync,
+    dyn Fn(MemberIdentity, Bytes, Duration) -> BoxFuture<Result<Vec<u8>, RpcRefusal>> + Send + Sync,
 >;
 
 /// Handler of one streaming method.
-type Opener =
-    Box<dyn Fn(MemberIdentity, Bytes) -> BoxFuture<Result<(Vec<u8>, Talk), Refusal>> + Send + Sync>;
+type Opener = Box<
+    dyn Fn(MemberIdentity, Bytes) -> BoxFuture<Result<(Vec<u8>, StreamHandler), RpcRefusal>>
+        + Send
+        + Sync,
+>;
 
 /// A [`Service`] of typed handlers. Without handlers it refuses every request.
 #[derive(Default)]
@@ -160,7 +163,7 @@ impl Router {
     where
         R: Request + 'static,
         F: Fn(MemberIdentity, R, Duration) -> A + Send + Sync + 'static,
-        A: Future<Output = Result<R::Reply, Refusal>> + Send + 'static,
+        A: Future<Output = Result<R::Reply, RpcRefusal>> + Send + 'static,
     {
         let handler: Handler = Box::new(move |from, body, deadline| {
             // The transport has checked the length of the body; here any length is allowed.
@@ -170,7 +173,7 @@ impl Router {
                     Box::pin(async move { Ok(codec::encode(&answer.await?)) })
                 }
                 Err(error) => {
-                    let refusal = Refusal::Malformed(format!("{}: {error}", R::NAME));
+                    let refusal = RpcRefusal::Malformed(format!("{}: {error}", R::NAME));
                     Box::pin(std::future::ready(Err(refusal)))
                 }
             }
@@ -181,7 +184,7 @@ impl Router {
     }
 
     /// Adds `open` as the handler of streaming requests of type `R`. It must return quickly; long
-    /// work belongs into the [`Talk`] that it returns.
+    /// work belongs into the [`StreamHandler`] that it returns.
     ///
     /// # Panics
     /// If the method already has a handler: two requests have the same number.
@@ -190,7 +193,7 @@ impl Router {
     where
         R: StreamingRequest + 'static,
         F: Fn(MemberIdentity, R) -> A + Send + Sync + 'static,
-        A: Future<Output = Result<(R::Reply, Talk), Refusal>> + Send + 'static,
+        A: Future<Output = Result<(R::Reply, StreamHandler), RpcRefusal>> + Send + 'static,
     {
         let opener: Opener =
             Box::new(move |from, body| match codec::decode::<R>(&body, usize::MAX) {
@@ -202,7 +205,7 @@ impl Router {
                     })
                 }
                 Err(error) => {
-                    let refusal = Refusal::Malformed(format!("{}: {error}", R::NAME));
+                    let refusal = RpcRefusal::Malformed(format!("{}: {error}", R::NAME));
                     Box::pin(std::future::ready(Err(refusal)))
                 }
             });
@@ -225,10 +228,10 @@ impl Service for Router {
         method: u16,
         body: Bytes,
         deadline: Duration,
-    ) -> BoxFuture<Result<Vec<u8>, Refusal>> {
+    ) -> BoxFuture<Result<Vec<u8>, RpcRefusal>> {
         match self.handlers.get(&method) {
             Some(handler) => handler(from, body, deadline),
-            None => Box::pin(std::future::ready(Err(Refusal::Unsupported))),
+            None => Box::pin(std::future::ready(Err(RpcRefusal::Unsupported))),
         }
     }
     fn talks(&self, method: u16) -> bool {
@@ -240,10 +243,10 @@ impl Service for Router {
         from: MemberIdentity,
         method: u16,
         body: Bytes,
-    ) -> BoxFuture<Result<(Vec<u8>, Talk), Refusal>> {
+    ) -> BoxFuture<Result<(Vec<u8>, StreamHandler), RpcRefusal>> {
         match self.openers.get(&method) {
             Some(opener) => opener(from, body),
-            None => Box::pin(std::future::ready(Err(Refusal::Unsupported))),
+            None => Box::pin(std::future::ready(Err(RpcRefusal::Unsupported))),
         }
     }
 }

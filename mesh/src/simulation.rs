@@ -23,7 +23,7 @@ use volvox_protocol::time::Timestamp;
 
 pub use self::authenticator::{SimulatedAuthenticator, SimulatedCa};
 pub use self::samples::{sample_info, sample_load};
-use crate::identity::{Kind, MemberId, MemberIdentity};
+use crate::identity::{MemberId, MemberIdentity, MemberKind};
 use crate::member::{Delivery, Member, MemberEvent, MemberInput, MemberOutput, MemberStart};
 use crate::message::{DATAGRAM_BYTES, Message};
 use crate::profile::Profile;
@@ -49,7 +49,7 @@ const LOST_IN_HANDSHAKE: Duration = Duration::from_millis(1_000);
 
 /// What the network is like.
 #[derive(Debug, Clone)]
-pub struct Network {
+pub struct SimulatedNetwork {
     /// The time of a packet on its way, from and to.
     pub latency: (Duration, Duration),
     /// Of ten thousand packets so many are lost.
@@ -60,9 +60,9 @@ pub struct Network {
     pub handshake: Duration,
 }
 
-impl Default for Network {
+impl Default for SimulatedNetwork {
     fn default() -> Self {
-        Network {
+        SimulatedNetwork {
             latency: (Duration::from_micros(100), Duration::from_micros(600)),
             loss: 0,
             duplicates: 0,
@@ -129,7 +129,7 @@ struct Linked {
 }
 
 #[derive(Debug)]
-enum Happening {
+enum SimulationInput {
     Wake,
     MemberInput(Box<MemberInput>),
     /// The other end of a link has not been heard of for long.
@@ -139,26 +139,26 @@ enum Happening {
 }
 
 /// An event, with the member and the life of the member that it is for.
-struct Event {
+struct SimulationEvent {
     at: Timestamp,
     order: u64,
     to: usize,
     life: u32,
-    happening: Happening,
+    happening: SimulationInput,
 }
 
-impl PartialEq for Event {
+impl PartialEq for SimulationEvent {
     fn eq(&self, other: &Self) -> bool {
         (self.at, self.order) == (other.at, other.order)
     }
 }
-impl Eq for Event {}
-impl PartialOrd for Event {
+impl Eq for SimulationEvent {}
+impl PartialOrd for SimulationEvent {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Event {
+impl Ord for SimulationEvent {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.order).cmp(&(other.at, other.order))
     }
@@ -172,13 +172,13 @@ pub struct Simulation {
     now: Timestamp,
     random: SplitMix,
     order: u64,
-    queue: BinaryHeap<Reverse<Event>>,
+    queue: BinaryHeap<Reverse<SimulationEvent>>,
     members: Vec<Simulated>,
     by_id: BTreeMap<MemberId, usize>,
     by_address: BTreeMap<SocketAddr, usize>,
     ca: Arc<SimulatedCa>,
     /// The network, which may change at any time.
-    pub network: Network,
+    pub network: SimulatedNetwork,
     /// Members that are overloaded: what comes waits so long before they look at it, while their
     /// timers run on time.
     pub backlog: BTreeMap<usize, Duration>,
@@ -216,7 +216,7 @@ pub struct Simulation {
 
 impl Simulation {
     /// `kinds`: who will ever be a member. Nobody runs yet.
-    pub fn new(seed: u64, kinds: &[Kind]) -> Simulation {
+    pub fn new(seed: u64, kinds: &[MemberKind]) -> Simulation {
         let mut random = SplitMix(seed);
         let ca = Arc::new(SimulatedCa::new(&mut random, kinds));
         let mut by_id = BTreeMap::new();
@@ -233,7 +233,7 @@ impl Simulation {
             by_address: BTreeMap::new(),
             sides: vec![0; kinds.len()],
             ca,
-            network: Network::default(),
+            network: SimulatedNetwork::default(),
             backlog: BTreeMap::new(),
             cuts: BTreeSet::new(),
             alarms: Vec::new(),
@@ -255,8 +255,8 @@ impl Simulation {
     /// A mesh of one coordinator and `cells` cells that begin within `within` of each other, all with
     /// the coordinator as their seed.
     pub fn fleet(seed: u64, cells: usize, profile: &Profile, within: Duration) -> Simulation {
-        let mut kinds = vec![Kind::Coordinator];
-        kinds.resize(cells + 1, Kind::Cell);
+        let mut kinds = vec![MemberKind::Coordinator];
+        kinds.resize(cells + 1, MemberKind::Cell);
         let mut simulation = Simulation::new(seed, &kinds);
         simulation.start(0, profile.clone(), &[]);
         let step = within / u32::try_from(cells.max(1)).unwrap_or(u32::MAX);
@@ -330,7 +330,7 @@ impl Simulation {
     pub fn kill(&mut self, place: usize) {
         self.members[place].alive = false;
         for peer in std::mem::take(&mut self.members[place].links).into_values() {
-            self.plan(self.now + IDLE, peer.place, Happening::Idle(place));
+            self.plan(self.now + IDLE, peer.place, SimulationInput::Idle(place));
         }
     }
 
@@ -370,7 +370,7 @@ impl Simulation {
             let links = self.members[place].links.values();
             for peer in links.map(|link| link.place).collect::<Vec<_>>() {
                 if !self.passes(place, peer) || !self.passes(peer, place) {
-                    self.plan(self.now + IDLE, place, Happening::Idle(peer));
+                    self.plan(self.now + IDLE, place, SimulationInput::Idle(peer));
                 }
             }
         }
@@ -516,18 +516,18 @@ impl Simulation {
         }
         let Some(Reverse(event)) = self.queue.pop() else { return false };
         self.now = event.at;
-        let Event { to, life, happening, .. } = event;
+        let SimulationEvent { to, life, happening, .. } = event;
         let target = &mut self.members[to];
         if !target.alive || target.life != life {
             return true;
         }
-        let is_stale = matches!(happening, Happening::Wake) && target.wake != self.now;
+        let is_stale = matches!(happening, SimulationInput::Wake) && target.wake != self.now;
         if is_stale {
             return true;
         }
         if target.paused_until > self.now {
             let until = target.paused_until;
-            if matches!(happening, Happening::Wake) {
+            if matches!(happening, SimulationInput::Wake) {
                 target.wake = until;
             }
             self.plan(until, to, happening);
@@ -535,7 +535,7 @@ impl Simulation {
         }
         self.events += 1;
         match happening {
-            Happening::Wake => {
+            SimulationInput::Wake => {
                 self.members[to].wake = Timestamp::NEVER;
                 if self.members[to].member.next_wake() <= self.now {
                     self.apply(to, MemberInput::Tick);
@@ -543,8 +543,8 @@ impl Simulation {
                     self.plan_wake(to);
                 }
             }
-            Happening::MemberInput(input) => self.take_in(to, *input),
-            Happening::Idle(peer) => {
+            SimulationInput::MemberInput(input) => self.take_in(to, *input),
+            SimulationInput::Idle(peer) => {
                 let other = &self.members[peer];
                 let is_dead = !other.alive || !other.links.contains_key(&self.members[to].id);
                 let is_cut = !self.passes(peer, to) || !self.passes(to, peer);
@@ -553,7 +553,7 @@ impl Simulation {
                     self.apply(to, MemberInput::LinkDown { peer });
                 }
             }
-            Happening::Packet(from, message) => {
+            SimulationInput::Packet(from, message) => {
                 let (from, address) = (self.members[from].id, self.members[from].address);
                 self.apply(to, MemberInput::Received { from, address, message: *message });
             }
@@ -665,16 +665,16 @@ impl Simulation {
         if self.members[to].links.contains_key(&self.members[from].id) {
             delay += self.backlog.get(&to).copied().unwrap_or_default();
             if !is_stream && self.is_duplicated() {
-                let copy = Happening::Packet(from, Box::new(message.clone()));
+                let copy = SimulationInput::Packet(from, Box::new(message.clone()));
                 let later = self.latency();
                 self.plan(self.now + delay + later, to, copy);
             }
-            let packet = Happening::Packet(from, Box::new(message));
+            let packet = SimulationInput::Packet(from, Box::new(message));
             self.plan(self.now + delay, to, packet);
         } else {
             // Another life of the receiver knows nothing of this link, and says so.
             let delay = delay + self.latency();
-            self.plan(self.now + delay, from, Happening::Idle(to));
+            self.plan(self.now + delay, from, SimulationInput::Idle(to));
         }
     }
 
@@ -686,7 +686,7 @@ impl Simulation {
 
     /// A cell kept a link alive on which it had nothing to say; the other end acknowledged it.
     fn keep_alive(&mut self, from: usize, to: usize, quiet: Duration) {
-        if self.ca.identity(from).kind == Kind::Cell {
+        if self.ca.identity(from).kind == MemberKind::Cell {
             let times = quiet.as_secs() / QUIET.as_secs();
             self.count(from, to, times * KEEP_ALIVE);
             self.count(to, from, times * KEEP_ALIVE);
@@ -718,7 +718,7 @@ impl Simulation {
         let Some(to) = to else {
             self.members[from].traffic.bytes += HANDSHAKE;
             let input = Box::new(MemberInput::DialFailed { peer, address });
-            self.plan(self.now + DIAL, from, Happening::MemberInput(input));
+            self.plan(self.now + DIAL, from, SimulationInput::MemberInput(input));
             return;
         };
         let mut delay = self.latency() + self.latency() + self.network.handshake;
@@ -743,7 +743,7 @@ impl Simulation {
             };
             // The answering side has the link first: its welcome is what tells the other.
             let extra = if dialled { self.latency() } else { Duration::ZERO };
-            self.plan(self.now + delay + extra, here, Happening::MemberInput(Box::new(up)));
+            self.plan(self.now + delay + extra, here, SimulationInput::MemberInput(Box::new(up)));
         }
     }
 
@@ -753,28 +753,28 @@ impl Simulation {
         self.plan(
             self.now,
             place,
-            Happening::MemberInput(Box::new(MemberInput::LinkDown { peer })),
+            SimulationInput::MemberInput(Box::new(MemberInput::LinkDown { peer })),
         );
         let id = self.members[place].id;
         if self.members.get(other).is_some_and(|m| m.alive && m.links.contains_key(&id)) {
             self.members[other].links.remove(&id);
             let down = MemberInput::LinkDown { peer: id };
             let delay = self.latency();
-            self.plan(self.now + delay, other, Happening::MemberInput(Box::new(down)));
+            self.plan(self.now + delay, other, SimulationInput::MemberInput(Box::new(down)));
         }
     }
 
-    fn plan(&mut self, at: Timestamp, to: usize, happening: Happening) {
+    fn plan(&mut self, at: Timestamp, to: usize, happening: SimulationInput) {
         self.order += 1;
         let (order, life) = (self.order, self.members[to].life);
-        self.queue.push(Reverse(Event { at, order, to, life, happening }));
+        self.queue.push(Reverse(SimulationEvent { at, order, to, life, happening }));
     }
 
     fn plan_wake(&mut self, place: usize) {
         let wake = self.members[place].member.next_wake().max(self.now);
         if wake < self.members[place].wake {
             self.members[place].wake = wake;
-            self.plan(wake, place, Happening::Wake);
+            self.plan(wake, place, SimulationInput::Wake);
         }
     }
 

@@ -45,8 +45,8 @@ use volvox_host::sync::lock;
 use volvox_protocol::time::Timestamp;
 
 pub use counters::{Counters, Reason};
-pub use enrolment::{ENROL_LIMIT, EnrolError, Enrolment, enrol};
-pub use settings::{SERVER_NAME, Settings, VERSIONS};
+pub use enrolment::{ENROL_LIMIT, EnrolCallError, Enrolment, enrol};
+pub use settings::{SERVER_NAME, TransportSettings, VERSIONS};
 pub use types::{DialRefused, Identify, LinkInfo, Peer, Tls, TransportError, TransportEvent};
 
 use crate::identity::{CertificateError, MemberId};
@@ -55,7 +55,7 @@ use crate::request::Service;
 use link::Link;
 use link_changes::LinkChanges;
 use peer_quota::PeerQuota;
-use pool::Pool;
+use pool::LinkPool;
 
 /// Maximum number of dials: waiting, in progress, or failed and not yet reported to the owner.
 pub const DIALS: usize = 256;
@@ -96,7 +96,7 @@ impl From<Code> for VarInt {
 
 /// State under one lock: link changes must have the same order as the changes of the pool.
 struct LinkState {
-    pool: Pool<Arc<Link>>,
+    pool: LinkPool<Arc<Link>>,
     link_changes: LinkChanges,
     /// Quotas of members with a link, and of members whose quota is not full again yet.
     shares: BTreeMap<MemberId, Arc<PeerQuota>>,
@@ -111,8 +111,8 @@ struct Dialler {
 }
 
 /// State that all tasks of a transport share.
-struct Inner {
-    settings: Settings,
+struct TransportInner {
+    settings: TransportSettings,
     endpoint: Endpoint,
     dialler: Mutex<Dialler>,
     state: Mutex<LinkState>,
@@ -120,7 +120,7 @@ struct Inner {
     news: Notify,
     events: mpsc::Sender<TransportEvent>,
     service: Arc<dyn Service>,
-    tally: counters::Tally,
+    tally: counters::TransportCounters,
     dials: Semaphore,
     requests: Arc<Semaphore>,
     streams: Arc<Semaphore>,
@@ -137,12 +137,12 @@ struct Inner {
 /// Handle of the endpoint and its links. When the last handle is dropped, all links are closed.
 #[derive(Clone)]
 pub struct Transport {
-    inner: Arc<Inner>,
+    inner: Arc<TransportInner>,
     _life: Arc<Life>,
 }
 
-/// Closes the endpoint when the last handle is dropped. Tasks keep [`Inner`] only.
-struct Life(Arc<Inner>);
+/// Closes the endpoint when the last handle is dropped. Tasks keep [`TransportInner`] only.
+struct Life(Arc<TransportInner>);
 
 impl Drop for Life {
     fn drop(&mut self) {
@@ -154,7 +154,7 @@ impl Transport {
     /// Binds the socket and starts to answer handshakes. Needs a tokio runtime with IO and time, as
     /// do [`Transport::dial`] and [`Transport::send`].
     pub fn open(
-        settings: Settings,
+        settings: TransportSettings,
         tls: Tls,
         events: mpsc::Sender<TransportEvent>,
         service: Arc<dyn Service>,
@@ -167,11 +167,11 @@ impl Transport {
         let address = settings.listen;
         let endpoint = Endpoint::new(settings.endpoint(), Some(server), socket, runtime)
             .map_err(|source| TransportError::Socket { address, source })?;
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(TransportInner {
             endpoint,
             dialler: Mutex::new(Dialler { config, identify: tls.identify }),
             state: Mutex::new(LinkState {
-                pool: Pool::new(settings.max_links),
+                pool: LinkPool::new(settings.max_links),
                 link_changes: LinkChanges::default(),
                 shares: BTreeMap::new(),
                 dialling_members: BTreeSet::new(),
@@ -180,7 +180,7 @@ impl Transport {
             news: Notify::new(),
             events,
             service,
-            tally: counters::Tally::new(),
+            tally: counters::TransportCounters::new(),
             dials: Semaphore::new(settings.dials_at_once),
             requests: Arc::new(Semaphore::new(settings.requests_at_once)),
             streams: Arc::new(Semaphore::new(settings.streams_at_once)),
@@ -298,7 +298,7 @@ impl Transport {
     }
 }
 
-impl Inner {
+impl TransportInner {
     fn state(&self) -> MutexGuard<'_, LinkState> {
         lock(&self.state)
     }
@@ -366,7 +366,7 @@ impl LinkState {
 
 /// Sends link changes and failed dials to the owner, as fast as the owner receives them. None of
 /// them is lost.
-async fn tell(inner: Arc<Inner>) {
+async fn tell(inner: Arc<TransportInner>) {
     loop {
         tokio::select! {
             () = inner.news.notified() => {}

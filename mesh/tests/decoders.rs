@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use volvox_mesh::identity::Kind;
-use volvox_mesh::request::Refusal;
+use volvox_mesh::identity::MemberKind;
+use volvox_mesh::request::RpcRefusal;
 use volvox_mesh::request::frame::{self, REPLY_HEAD, ReplyHead, RequestHead};
 use volvox_mesh::tls::authority::Authority;
 use volvox_mesh::tls::certificate::{CaCertificate, read_unsigned};
@@ -35,7 +35,7 @@ fn samples() -> Samples {
     let mut authority =
         Authority::open(NOW, &folder.path().join("ca"), day * 30).expect("a sample is good");
     let order = TokenOrder {
-        kind: Kind::Cell,
+        kind: MemberKind::Cell,
         cell: None,
         clash: NameConflict::Refuse,
         uses: 1,
@@ -46,12 +46,13 @@ fn samples() -> Samples {
     let token = authority.create_token(NOW, addresses, order).expect("a sample is good");
     let name = CellId::new("cell-1").expect("a sample is good");
     let key = std::sync::Arc::new(MemberKey::generate().expect("a sample is good"));
-    let join = request_join(&token, Kind::Cell, &name, &key);
+    let join = request_join(&token, MemberKind::Cell, &name, &key);
     let issued = answer(&mut authority, NOW, &join);
     let refused = answer(&mut authority, NOW, &join_again(&token, &name));
     let EnrolReply::Issued { certificate, ca, .. } = issued.clone() else { panic!("{issued:?}") };
     let replies = vec![issued.encode(), refused.encode()];
-    let cell = accept_join(NOW, &token, Kind::Cell, &name, key, issued).expect("a sample is good");
+    let cell =
+        accept_join(NOW, &token, MemberKind::Cell, &name, key, issued).expect("a sample is good");
     let renewal = request_renewal(&cell, &MemberKey::generate().expect("a sample is good"));
     let requests = vec![join.encode(), renewal.encode()];
     Samples { token, certificate, ca, requests, replies }
@@ -59,7 +60,7 @@ fn samples() -> Samples {
 
 /// By another key: the token is used up.
 fn join_again(token: &JoinToken, name: &CellId) -> EnrolRequest {
-    request_join(token, Kind::Cell, name, &MemberKey::generate().expect("a sample is good"))
+    request_join(token, MemberKind::Cell, name, &MemberKey::generate().expect("a sample is good"))
 }
 
 /// Changes, cuts, repeats or adds bytes; sometimes it is noise altogether.
@@ -158,7 +159,7 @@ fn no_harmed_head_of_a_request_panics() {
             requests += 1;
             assert_eq!(read.encode(), *head);
         }
-        let reply = frame::reply(Err(Refusal::Failed("no room".into())));
+        let reply = frame::reply(Err(RpcRefusal::Failed("no room".into())));
         let bytes = harmed(&mut random, &reply);
         if let Some((head, text)) = bytes.split_first_chunk::<REPLY_HEAD>()
             && let Some(read) = ReplyHead::decode(head)

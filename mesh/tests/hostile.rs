@@ -15,7 +15,7 @@ use process::{Cluster, Member, Orders};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{Connection, Endpoint};
 use stage::{block_on, loopback, wait};
-use volvox_mesh::identity::{Kind, MemberId};
+use volvox_mesh::identity::{MemberId, MemberKind};
 use volvox_mesh::member::PROTOCOL;
 use volvox_mesh::message::{Message, Roots};
 use volvox_mesh::record::{
@@ -60,9 +60,10 @@ impl Site {
         let cluster = Cluster::new(([127, 0, 0, 1], 1).into());
         let now = system_clock()();
         let names: Vec<String> = (1..=cells).map(|n| format!("cell-{n}")).collect();
-        let appoint = |name: &String| cluster.appoint(Kind::Cell, name, now).identity().member;
+        let appoint =
+            |name: &String| cluster.appoint(MemberKind::Cell, name, now).identity().member;
         let ids = names.iter().map(appoint).collect();
-        let insider = cluster.appoint(Kind::Cell, "mallory", now);
+        let insider = cluster.appoint(MemberKind::Cell, "mallory", now);
         let coordinator = Member::spawn(&cluster.coordinator(loopback()));
         let mut at = vec![coordinator.begins()];
         let seeds = vec![at[0].to_string()];
@@ -459,14 +460,14 @@ fn a_flood_of_forgeries_holds_up_nobody_else() {
 fn strangers_get_no_link() {
     let cluster = Cluster::new(([127, 0, 0, 1], 1).into());
     let now = system_clock()();
-    let good = cluster.appoint(Kind::Cell, "mallory", now);
+    let good = cluster.appoint(MemberKind::Cell, "mallory", now);
     let year = Duration::from_secs(365 * 86_400);
     let past = volvox_protocol::time::Timestamp::from_nanos(
         now.as_nanos() - u64::try_from(year.as_nanos()).unwrap(),
     );
-    let expired = cluster.appoint(Kind::Cell, "too-late", past);
+    let expired = cluster.appoint(MemberKind::Cell, "too-late", past);
     let elsewhere = Cluster::new(([127, 0, 0, 1], 1).into());
-    let foreign = elsewhere.appoint(Kind::Cell, "mallory", now);
+    let foreign = elsewhere.appoint(MemberKind::Cell, "mallory", now);
     let coordinator = Member::spawn(&cluster.coordinator(loopback()));
     let at = coordinator.begins();
     let clock = system_clock();
@@ -497,7 +498,7 @@ fn strangers_get_no_link() {
 #[test]
 fn who_does_not_prove_its_address_gets_no_more_than_a_packet_above_thrice_what_it_sent() {
     let cluster = Cluster::new(([127, 0, 0, 1], 1).into());
-    let good = cluster.appoint(Kind::Cell, "mallory", system_clock()());
+    let good = cluster.appoint(MemberKind::Cell, "mallory", system_clock()());
     let coordinator = Member::spawn(&cluster.coordinator(loopback()));
     let at = coordinator.begins();
     // The first packet of a handshake, taken from a client that believes to dial.

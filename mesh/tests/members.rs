@@ -119,13 +119,13 @@ fn what_a_cell_says_of_itself_reaches_all() {
 fn both_sides_ask_on_the_link_that_the_cell_dialled() {
     let cluster = Cluster::new();
     cluster.appoint("c-1");
-    let config = volvox_mesh::driver::Config {
+    let config = volvox_mesh::driver::MeshConfig {
         enrolment: Some(volvox_mesh::driver::enrolment(cluster.authority.clone())),
         ..cluster.config("c-1", &[])
     };
     let coordinator = Running::start(config, doubler());
     // A leaf is never dialled: what reaches it comes on its own link.
-    let leaf = |config| volvox_mesh::driver::Config { profile: Profile::metered(), ..config };
+    let leaf = |config| volvox_mesh::driver::MeshConfig { profile: Profile::metered(), ..config };
     let cell = cluster.cell_with("cell-1", &coordinator, doubler(), leaf);
     coordinator.wait_for(&["c-1", "cell-1"]);
     cell.wait_for(&["c-1", "cell-1"]);
@@ -146,7 +146,7 @@ fn a_leaf_is_known_without_coordinators_and_to_one_that_comes_again() {
     let coordinator = cluster.coordinator("c-1");
     let cells: Vec<Running> =
         (1..=4).map(|n| cluster.cell(&format!("cell-{n}"), &coordinator)).collect();
-    let leaf = |config| volvox_mesh::driver::Config { profile: Profile::metered(), ..config };
+    let leaf = |config| volvox_mesh::driver::MeshConfig { profile: Profile::metered(), ..config };
     let leaf = cluster.cell_with("leaf", &coordinator, doubler(), leaf);
     let all = ["c-1", "cell-1", "cell-2", "cell-3", "cell-4", "leaf"];
     cells.iter().for_each(|cell| cell.wait_for(&all));

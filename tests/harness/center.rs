@@ -19,7 +19,7 @@ use volvox_coordinator::core::{
     Core, Dispatch, DispatchId, Input, Notice, Now, Output, ReplyId, Settings, Signal, Transaction,
 };
 use volvox_mesh::member::MemberEvent;
-use volvox_mesh::request::{AskError, Refusal};
+use volvox_mesh::request::{AskError, RpcRefusal};
 use volvox_protocol::actual_lrp::ActualLrp;
 use volvox_protocol::cell_rpc::{CellOrdersReply, OrderAnswer, size};
 use volvox_protocol::event::Event as BoardEvent;
@@ -227,7 +227,7 @@ impl World {
             Event::CommitEnds => self.commit_ends(),
             Event::Asked(nth, life, ask, question) if self.center.is_old && is_new(&question) => {
                 self.count("report not understood");
-                let refusal = Refusal::Malformed("a request that is not known".to_owned());
+                let refusal = RpcRefusal::Malformed("a request that is not known".to_owned());
                 self.refuse((nth, life, ask), AskError::Refused(refusal));
             }
             Event::Asked(nth, life, ask, question) => self.serve((nth, life, ask), question),
@@ -235,7 +235,8 @@ impl World {
                 self.delivered(letter, Ok(answers));
             }
             Event::LetterRefused(letter) => {
-                let refusal = Refusal::Malformed("an order of a kind that is not known".to_owned());
+                let refusal =
+                    RpcRefusal::Malformed("an order of a kind that is not known".to_owned());
                 self.delivered(letter, Err(AskError::Refused(refusal)));
             }
             Event::LetterOver(letter) => self.delivered(letter, Err(AskError::Deadline)),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use volvox_agent::container::guid::ContainerGuid;
 use volvox_agent::core::CellInput;
 use volvox_coordinator::core::COMMIT_WITHIN;
-use volvox_mesh::simulation::Network;
+use volvox_mesh::simulation::SimulatedNetwork;
 use volvox_protocol::random::SplitMix;
 
 use super::cell::Last;
@@ -315,7 +315,7 @@ impl World {
         self.tell(|| format!("over: {kind:?} {whom:?}"));
         match kind {
             Kind::Loss => self.mesh.network.loss = 0,
-            Kind::Delay => self.mesh.network.latency = Network::default().latency,
+            Kind::Delay => self.mesh.network.latency = SimulatedNetwork::default().latency,
             Kind::Duplication => self.mesh.network.duplicates = 0,
             Kind::Partition | Kind::OneWay | Kind::PartialCut => self.mesh.heal(),
             Kind::Silence => self.trouble.silent = false,
@@ -378,7 +378,7 @@ impl World {
         self.plan(at, For::World, Event::TroubleEnds(id));
     }
 
-    fn network(&mut self, kind: Kind, change: impl FnOnce(&mut Network, &mut SplitMix)) {
+    fn network(&mut self, kind: Kind, change: impl FnOnce(&mut SimulatedNetwork, &mut SplitMix)) {
         self.count(kind.name());
         change(&mut self.mesh.network, &mut self.trouble.random);
         self.ends_later(kind, vec![], 500, 15_000);

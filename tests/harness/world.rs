@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use volvox_coordinator::callback::logic::{Key, Told};
 use volvox_coordinator::core::DispatchId;
-use volvox_mesh::identity::Kind as MemberKind;
+use volvox_mesh::identity::MemberKind;
 use volvox_mesh::member::MemberEvent;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::request::AskError;

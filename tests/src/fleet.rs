@@ -22,8 +22,8 @@ use volvox_coordinator::core::{Settings as CoreSettings, Traces};
 use volvox_coordinator::driver::cells::{self, Cells};
 use volvox_coordinator::driver::{Bbs, Subscribers};
 use volvox_host::sync::{lock, unpoisoned};
-use volvox_mesh::driver::{Config, Mesh, enrolment, join};
-use volvox_mesh::identity::Kind;
+use volvox_mesh::driver::{Mesh, MeshConfig, enrolment, join};
+use volvox_mesh::identity::MemberKind;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::tls::authority::{Authority, VALIDITY};
 use volvox_mesh::tls::config::system_clock;
@@ -53,7 +53,7 @@ impl Cluster {
     }
 
     /// The folder of a member. It gets a certificate if it has none.
-    pub fn appoint(&self, kind: Kind, name: &str) -> anyhow::Result<PathBuf> {
+    pub fn appoint(&self, kind: MemberKind, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.folder.path().join(name);
         if path.exists() {
             return Ok(path);
@@ -170,7 +170,7 @@ impl Subscribers for Listens {
 impl Coordinator {
     /// Starts one. Its board may have records from before.
     pub fn start(cluster: &Cluster, plan: &Plan) -> anyhow::Result<Coordinator> {
-        let folder = cluster.appoint(Kind::Coordinator, &plan.name)?;
+        let folder = cluster.appoint(MemberKind::Coordinator, &plan.name)?;
         let runtime =
             Builder::new_multi_thread().worker_threads(plan.threads).enable_all().build()?;
         let board = cluster.board(&plan.name);
@@ -180,7 +180,7 @@ impl Coordinator {
         let listens = Listens { brake, came_up: heard };
         let settings = CoreSettings { cells: plan.cells.clone(), ..CoreSettings::default() };
         let bbs = Bbs::open(&board, plan.board.clone(), settings, listens, None)?;
-        let config = Config {
+        let config = MeshConfig {
             folder,
             listen: plan.listen,
             advertise: None,
@@ -310,7 +310,7 @@ impl FakeCell {
         plan: CellPlan,
         stats: Arc<Stats>,
     ) -> anyhow::Result<FakeCell> {
-        let folder = cluster.appoint(Kind::Cell, &plan.name)?;
+        let folder = cluster.appoint(MemberKind::Cell, &plan.name)?;
         FakeCell::serve(runtime, folder, vec![at.to_string()], plan, stats)
     }
 
@@ -320,7 +320,7 @@ impl FakeCell {
         let token = JoinToken::parse(line)?;
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let (id, member) = (CellId::new(&plan.name)?, MemberFolder::open(folder)?);
-        runtime.block_on(join(&token, Kind::Cell, &id, &member))?;
+        runtime.block_on(join(&token, MemberKind::Cell, &id, &member))?;
         drop(member);
         let (handle, stats) = (runtime.handle().clone(), Arc::new(Stats::default()));
         let (folder, seeds) = (folder.to_path_buf(), token.addresses().to_vec());
@@ -337,7 +337,7 @@ impl FakeCell {
         stats: Arc<Stats>,
     ) -> anyhow::Result<FakeCell> {
         let id = CellId::new(&plan.name)?;
-        let config = Config {
+        let config = MeshConfig {
             folder,
             listen: ([127, 0, 0, 1], 0).into(),
             advertise: None,

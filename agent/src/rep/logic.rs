@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use volvox_mesh::request::{AskError, Refusal};
+use volvox_mesh::request::{AskError, RpcRefusal};
 use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, Running};
 use volvox_protocol::cell::{CellCapacity, CellLoad};
 use volvox_protocol::cell_rpc::{
@@ -152,14 +152,14 @@ impl From<&AskError> for Unanswered {
     fn from(error: &AskError) -> Self {
         match error {
             AskError::NoLink | AskError::TooLarge { .. } => Unanswered::NotDone,
-            AskError::Refused(Refusal::Busy | Refusal::Unsupported | Refusal::NotAllowed(_)) => {
-                Unanswered::NotDone
-            }
             AskError::Refused(
-                Refusal::TooLarge
-                | Refusal::Malformed(_)
-                | Refusal::DeadlineExceeded
-                | Refusal::Failed(_),
+                RpcRefusal::Busy | RpcRefusal::Unsupported | RpcRefusal::NotAllowed(_),
+            ) => Unanswered::NotDone,
+            AskError::Refused(
+                RpcRefusal::TooLarge
+                | RpcRefusal::Malformed(_)
+                | RpcRefusal::DeadlineExceeded
+                | RpcRefusal::Failed(_),
             )
             | AskError::Deadline
             | AskError::Lost(_)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use volvox_mesh::request::{Refusal, Talk};
+use volvox_mesh::request::{RpcRefusal, StreamHandler};
 use volvox_mesh::transport::stream::{FrameReader, FrameWriter, StreamError};
 use volvox_protocol::stream::{Frame, LogLine, LogStream, Opened, ReadLog, frames_of};
 use volvox_protocol::time::Timestamp;
@@ -26,7 +26,7 @@ pub(super) async fn open(
     place: Arc<Place>,
     guid: ContainerGuid,
     request: ReadLog,
-) -> Result<(Opened, Talk), Refusal> {
+) -> Result<(Opened, StreamHandler), RpcRefusal> {
     let folder = place.shims.folder(guid.as_str()).join(LOGS);
     let look = folder.clone();
     // A container that has said nothing yet may have no folder for it.
@@ -34,10 +34,11 @@ pub(super) async fn open(
     let reader = match opened {
         Ok(reader) => Some(reader),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(error) => return Err(Refusal::Failed(format!("open the log of {guid}: {error}"))),
+        Err(error) => return Err(RpcRefusal::Failed(format!("open the log of {guid}: {error}"))),
     };
     let log = Log { place, guid, folder, reader, since: request.since };
-    let talk: Talk = Box::new(move |asker, writer| Box::pin(log.tell(request, asker, writer)));
+    let talk: StreamHandler =
+        Box::new(move |asker, writer| Box::pin(log.tell(request, asker, writer)));
     Ok((Opened {}, talk))
 }
 
@@ -181,8 +182,8 @@ impl From<StreamError> for Ended {
     }
 }
 
-impl From<Refusal> for Ended {
-    fn from(refusal: Refusal) -> Self {
+impl From<RpcRefusal> for Ended {
+    fn from(refusal: RpcRefusal) -> Self {
         Ended::Failed(refusal.to_string())
     }
 }

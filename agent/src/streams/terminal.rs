@@ -16,7 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::{TryRecvError, TrySendError};
 use volvox_host::clock::wall;
-use volvox_mesh::request::{Refusal, Talk};
+use volvox_mesh::request::{RpcRefusal, StreamHandler};
 use volvox_mesh::transport::stream::{FrameReader, FrameWriter, StreamError};
 use volvox_protocol::limits::{ARGUMENT_BYTES, ARGUMENTS, ENVIRONMENT, TEXT_BYTES};
 use volvox_protocol::stream::{self, Frame, OpenTerminal, Opened, PIECE_BYTES};
@@ -38,12 +38,12 @@ pub(super) async fn open(
     place: Arc<Place>,
     guid: ContainerGuid,
     request: OpenTerminal,
-) -> Result<(Opened, Talk), Refusal> {
-    check(&request).map_err(|rule| Refusal::Malformed(rule.to_owned()))?;
+) -> Result<(Opened, StreamHandler), RpcRefusal> {
+    check(&request).map_err(|rule| RpcRefusal::Malformed(rule.to_owned()))?;
     let name = guid.clone();
     let opened = blocking(move || place.shims.terminal(name.as_str(), spec(request))).await?;
-    let terminal = opened.map_err(|error| Refusal::Failed(told(&error)))?;
-    let talk: Talk = Box::new(move |reader, writer| {
+    let terminal = opened.map_err(|error| RpcRefusal::Failed(told(&error)))?;
+    let talk: StreamHandler = Box::new(move |reader, writer| {
         Box::pin(async move {
             if let Err(error) = talk(terminal, reader, writer).await {
                 tracing::debug!(container = %guid, %error, "a terminal was left");

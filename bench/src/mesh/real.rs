@@ -15,8 +15,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::broadcast::error::RecvError;
 use volvox_bench::figures::{Figures, percentile};
 use volvox_host::sync::lock;
-use volvox_mesh::driver::{Config, Mesh, enrolment};
-use volvox_mesh::identity::{Kind, MemberId};
+use volvox_mesh::driver::{Mesh, MeshConfig, enrolment};
+use volvox_mesh::identity::{MemberId, MemberKind};
 use volvox_mesh::member::MemberEvent;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::record::Content;
@@ -129,11 +129,11 @@ impl Fleet {
         let mut meshes: Vec<Mesh> = Vec::new();
         let mut doomed = Vec::new();
         for nth in 0..members {
-            let kind = if nth == 0 { Kind::Coordinator } else { Kind::Cell };
+            let kind = if nth == 0 { MemberKind::Coordinator } else { MemberKind::Cell };
             let name = format!("member-{nth}");
             let path = folder.path().join(&name);
             appoint(&authority, &path, kind, &name)?;
-            let config = Config {
+            let config = MeshConfig {
                 folder: path,
                 listen: ([127, 0, 0, 1], 0).into(),
                 advertise: None,
@@ -296,7 +296,7 @@ impl Fleet {
 fn appoint(
     authority: &Mutex<Authority>,
     path: &Path,
-    kind: Kind,
+    kind: MemberKind,
     name: &str,
 ) -> anyhow::Result<()> {
     let folder = MemberFolder::open(path)?;
@@ -347,7 +347,7 @@ fn start_at(
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let begun = Instant::now();
     loop {
-        let config = Config {
+        let config = MeshConfig {
             folder: path.to_owned(),
             listen,
             advertise: None,
@@ -372,7 +372,7 @@ fn two_members(figures: &mut Figures) -> anyhow::Result<()> {
         let authority = Authority::open(system_clock()(), &path, VALIDITY)?;
         let authority = Arc::new(Mutex::new(authority));
         let mut members = Vec::new();
-        for (name, kind) in [("c", Kind::Coordinator), ("cell", Kind::Cell)] {
+        for (name, kind) in [("c", MemberKind::Coordinator), ("cell", MemberKind::Cell)] {
             let path = folder.path().join(name);
             appoint(&authority, &path, kind, name)?;
             let seeds = members.iter().map(|c: &Killable| c.mesh.listens_at().to_string());
@@ -407,7 +407,7 @@ fn coordinator_restart(figures: &mut Figures) -> anyhow::Result<()> {
     let authority = Authority::open(system_clock()(), &folder.path().join("authority"), VALIDITY)?;
     let authority = Arc::new(Mutex::new(authority));
     let path = folder.path().join("c");
-    appoint(&authority, &path, Kind::Coordinator, "c")?;
+    appoint(&authority, &path, MemberKind::Coordinator, "c")?;
     let mut coordinator =
         start_at(&path, ([127, 0, 0, 1], 0).into(), Vec::new(), Some(&authority))?;
     let listen = coordinator.mesh.listens_at();
@@ -416,8 +416,8 @@ fn coordinator_restart(figures: &mut Figures) -> anyhow::Result<()> {
     for nth in 0..CELLS {
         let name = format!("cell-{nth}");
         let path = folder.path().join(&name);
-        appoint(&authority, &path, Kind::Cell, &name)?;
-        let config = Config {
+        appoint(&authority, &path, MemberKind::Cell, &name)?;
+        let config = MeshConfig {
             folder: path,
             listen: ([127, 0, 0, 1], 0).into(),
             advertise: None,
@@ -468,10 +468,10 @@ fn metered() -> anyhow::Result<f64> {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let mut meshes: Vec<Mesh> = Vec::new();
     for name in ["c", "cell-1", "cell-2", "cell-3", "leaf"] {
-        let kind = if name == "c" { Kind::Coordinator } else { Kind::Cell };
+        let kind = if name == "c" { MemberKind::Coordinator } else { MemberKind::Cell };
         let path = folder.path().join(name);
         appoint(&authority, &path, kind, name)?;
-        let config = Config {
+        let config = MeshConfig {
             folder: path,
             listen: ([127, 0, 0, 1], 0).into(),
             advertise: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use volvox_host::clock::wall;
 use volvox_host::sync::lock;
-use volvox_mesh::identity::{Kind, MemberId};
+use volvox_mesh::identity::{MemberId, MemberKind};
 use volvox_mesh::record::Revocation;
 use volvox_mesh::tls::authority::{Authority, AuthorityError};
 use volvox_mesh::tls::registry::{MemberSelector, NameConflict, TokenOrder};
@@ -101,10 +101,10 @@ fn members(authority: &Authority) -> Vec<MemberInfo> {
     members.collect()
 }
 
-const fn role_of(kind: Kind) -> MemberRole {
+const fn role_of(kind: MemberKind) -> MemberRole {
     match kind {
-        Kind::Cell => MemberRole::Cell,
-        Kind::Coordinator => MemberRole::Coordinator,
+        MemberKind::Cell => MemberRole::Cell,
+        MemberKind::Coordinator => MemberRole::Coordinator,
     }
 }
 
@@ -165,8 +165,8 @@ async fn create(api: &Arc<Api>, request: JoinTokenRequest) -> Result<JoinTokenRe
     let lifetime = Duration::from_secs(lifetime.into());
     let order = TokenOrder {
         kind: match request.role {
-            MemberRole::Cell => Kind::Cell,
-            MemberRole::Coordinator => Kind::Coordinator,
+            MemberRole::Cell => MemberKind::Cell,
+            MemberRole::Coordinator => MemberKind::Coordinator,
         },
         cell,
         clash: if request.replace { NameConflict::Replace } else { NameConflict::Refuse },
@@ -200,7 +200,7 @@ async fn revoke(api: &Arc<Api>, request: MemberRequest) -> Result<LifecycleRespo
         (id, "") => MemberSelector::Member(member(api, id.to_owned()).await?),
         ("", id) => {
             let id = CellId::new(id).map_err(|e| Failure::field("cell_id", e.to_string()))?;
-            MemberSelector::Name(Kind::Cell, id)
+            MemberSelector::Name(MemberKind::Cell, id)
         }
         _ => return Err(Failure::field("cell_id", "name a cell or a member_id, not both")),
     };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hyper::StatusCode;
-use volvox_mesh::request::{AskError, Refusal, StreamingRequest};
+use volvox_mesh::request::{AskError, RpcRefusal, StreamingRequest};
 use volvox_mesh::transport::stream::{FrameReader, FrameWriter};
 use volvox_protocol::actual_lrp::{ActualLrp, Presence};
 use volvox_protocol::id::{CellId, ProcessGuid, TaskGuid};
@@ -125,14 +125,14 @@ where
     let member = cells.member(cell).ok_or_else(|| unreachable("it is not there"))?;
     match cells.mesh().converse(member, request, OPEN_WITHIN).await {
         Ok((_, reader, writer)) => Ok((reader, writer)),
-        Err(AskError::Refused(Refusal::Busy)) => {
+        Err(AskError::Refused(RpcRefusal::Busy)) => {
             Err(Failure::busy(format!("too many streams of cell {cell} are open: try again")))
         }
-        Err(AskError::Refused(Refusal::Unsupported)) => {
+        Err(AskError::Refused(RpcRefusal::Unsupported)) => {
             Err(unreachable("its release does not know this"))
         }
-        Err(AskError::Refused(Refusal::Malformed(rule))) => Err(Failure::invalid(rule)),
-        Err(AskError::Refused(Refusal::Failed(why))) => Err(not_on_a_cell(&why)),
+        Err(AskError::Refused(RpcRefusal::Malformed(rule))) => Err(Failure::invalid(rule)),
+        Err(AskError::Refused(RpcRefusal::Failed(why))) => Err(not_on_a_cell(&why)),
         Err(error) => Err(unreachable(&error.to_string())),
     }
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use volvox_mesh::identity::MemberId;
-use volvox_mesh::request::{AskError, Refusal};
+use volvox_mesh::request::{AskError, RpcRefusal};
 use volvox_protocol::cell_rpc::{CellOrders, OrderAnswer};
 use volvox_protocol::id::CellId;
 use volvox_protocol::request::{CellOrder, WorkBatch};
@@ -304,15 +304,15 @@ fn known(error: &AskError) -> Known {
         AskError::NoLink
         | AskError::TooLarge { .. }
         | AskError::Refused(
-            Refusal::Unsupported | Refusal::Busy | Refusal::Malformed(_)
-            | Refusal::NotAllowed(_),
+            RpcRefusal::Unsupported | RpcRefusal::Busy | RpcRefusal::Malformed(_)
+            | RpcRefusal::NotAllowed(_),
         ) => Known::NotDone,
         AskError::Deadline
         | AskError::Lost(_)
         | AskError::BadReply(_)
         // Its answer may have been what was too large.
         | AskError::Refused(
-            Refusal::TooLarge | Refusal::DeadlineExceeded | Refusal::Failed(_),
+            RpcRefusal::TooLarge | RpcRefusal::DeadlineExceeded | RpcRefusal::Failed(_),
         ) => Known::Nothing,
     }
 }

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use volvox_mesh::identity::{Kind, MemberIdentity};
-use volvox_mesh::request::Refusal;
+use volvox_mesh::identity::{MemberIdentity, MemberKind};
+use volvox_mesh::request::RpcRefusal;
 use volvox_protocol::cell_rpc::{
     CellAnswer, CellReportReply, FetchDefinitions, FetchedDefinitions, RetryLater,
 };
@@ -42,12 +42,12 @@ pub enum NotAdmitted {
 
 impl NotAdmitted {
     /// As the mesh is told.
-    pub fn refusal(&self, from: &MemberIdentity) -> Refusal {
+    pub fn refusal(&self, from: &MemberIdentity) -> RpcRefusal {
         match self {
-            NotAdmitted::Busy => Refusal::Busy,
-            NotAdmitted::NoCell => Refusal::NotAllowed(format!("{} is no cell", from.name)),
+            NotAdmitted::Busy => RpcRefusal::Busy,
+            NotAdmitted::NoCell => RpcRefusal::NotAllowed(format!("{} is no cell", from.name)),
             NotAdmitted::SpeaksFor(other) => {
-                Refusal::NotAllowed(format!("{} may not speak for {other}", from.name))
+                RpcRefusal::NotAllowed(format!("{} may not speak for {other}", from.name))
             }
         }
     }
@@ -74,7 +74,7 @@ impl Desk {
         from: &MemberIdentity,
         requests: &[CellRequest],
     ) -> Result<Visit, NotAdmitted> {
-        if from.kind != Kind::Cell {
+        if from.kind != MemberKind::Cell {
             return Err(NotAdmitted::NoCell);
         }
         let mut cells = requests.iter().map(CellRequest::cell_id);
@@ -147,7 +147,7 @@ mod tests {
         CellId::new(name).unwrap()
     }
 
-    fn identity(name: &str, kind: Kind) -> MemberIdentity {
+    fn identity(name: &str, kind: MemberKind) -> MemberIdentity {
         MemberIdentity {
             member: MemberId([0; 16]),
             kind,
@@ -165,12 +165,15 @@ mod tests {
     #[test]
     fn a_cell_speaks_only_for_itself_and_only_a_cell_speaks() {
         let mut desk = Desk::new(8);
-        let a = identity("a", Kind::Cell);
+        let a = identity("a", MemberKind::Cell);
         let other = desk.admit(&a, &[start("t", "a"), start("u", "b")]);
         assert_eq!(other, Err(NotAdmitted::SpeaksFor(cell("b"))));
         let refused = NotAdmitted::SpeaksFor(cell("b")).refusal(&a);
-        assert_eq!(refused, Refusal::NotAllowed("a may not speak for b".to_owned()));
-        assert_eq!(desk.admit(&identity("a", Kind::Coordinator), &[]), Err(NotAdmitted::NoCell));
+        assert_eq!(refused, RpcRefusal::NotAllowed("a may not speak for b".to_owned()));
+        assert_eq!(
+            desk.admit(&identity("a", MemberKind::Coordinator), &[]),
+            Err(NotAdmitted::NoCell)
+        );
         assert!(desk.is_idle(), "nobody was let in");
         let visit = desk.admit(&a, &[start("t", "a")]).unwrap();
         assert!(!desk.is_idle());
@@ -181,7 +184,7 @@ mod tests {
     #[test]
     fn only_so_many_questions_of_one_cell_are_served_at_once() {
         let mut desk = Desk::new(2);
-        let (a, b) = (identity("a", Kind::Cell), identity("b", Kind::Cell));
+        let (a, b) = (identity("a", MemberKind::Cell), identity("b", MemberKind::Cell));
         let first = desk.admit(&a, &[]).unwrap();
         desk.admit(&a, &[]).unwrap();
         assert_eq!(desk.admit(&a, &[]), Err(NotAdmitted::Busy));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use volvox_host::durable;
-use volvox_mesh::identity::Kind;
+use volvox_mesh::identity::MemberKind;
 use volvox_mesh::tls::authority::{Authority, AuthorityError};
 use volvox_mesh::tls::config::system_clock;
 use volvox_mesh::tls::registry::{NameConflict, TokenOrder};
@@ -163,7 +163,7 @@ fn found(config: &Config, arguments: &InitArgs) -> anyhow::Result<Made> {
         arguments.address.clone()
     };
     let order = TokenOrder {
-        kind: Kind::Cell,
+        kind: MemberKind::Cell,
         cell: None,
         clash: NameConflict::Refuse,
         uses: arguments.uses,

@@ -114,7 +114,7 @@ fn identity(name: &str) -> Arc<MemberIdentity> {
     member[..name.len()].copy_from_slice(name.as_bytes());
     Arc::new(MemberIdentity {
         member: MemberId(member),
-        kind: Kind::Cell,
+        kind: MemberKind::Cell,
         name: cell(name),
         public_key: [0; 32],
         not_before: Timestamp::ZERO,

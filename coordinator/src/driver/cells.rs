@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use tracing::{error, warn};
-use volvox_mesh::driver::{Config, Mesh, MeshError};
-use volvox_mesh::identity::{Kind, MemberId};
+use volvox_mesh::driver::{Mesh, MeshConfig, MeshError};
+use volvox_mesh::identity::{MemberId, MemberKind};
 use volvox_mesh::member::{MemberEvent, MemberState};
 use volvox_mesh::request::AskError;
 use volvox_protocol::cell_rpc::{CellOrders, OrderAnswer};
@@ -65,7 +65,7 @@ pub struct Cells {
 }
 
 /// Becomes a member of the mesh: from here on cells are heard, served and told what to do.
-pub async fn start(settings: &Settings, member: Config, bbs: &Bbs) -> Result<Cells, MeshError> {
+pub async fn start(settings: &Settings, member: MeshConfig, bbs: &Bbs) -> Result<Cells, MeshError> {
     let rpc = Rpc {
         inbox: Arc::clone(&bbs.inbox),
         view: bbs.view.clone(),
@@ -254,7 +254,7 @@ impl Listener {
     /// All cells of the mesh.
     async fn list(&self) {
         let Ok(members) = self.mesh.members().await else { return };
-        let cells = members.into_iter().filter(|member| member.identity.kind == Kind::Cell);
+        let cells = members.into_iter().filter(|member| member.identity.kind == MemberKind::Cell);
         let listed = cells.map(|member| Listed {
             is_there: member.state == MemberState::Present,
             identity: member.identity,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{debug, info, warn};
 use volvox_mesh::identity::MemberIdentity;
-use volvox_mesh::request::{Refusal, Router};
+use volvox_mesh::request::{Router, RpcRefusal};
 use volvox_protocol::cell_rpc::{
     CellAnswer, CellReport, CellReportReply, FetchDefinitions, FetchedDefinitions, SyncCell,
     SyncedCell,
@@ -67,7 +67,7 @@ impl Rpc {
         &'a self,
         from: &MemberIdentity,
         requests: &[CellRequest],
-    ) -> Result<Serving<'a>, Refusal> {
+    ) -> Result<Serving<'a>, RpcRefusal> {
         let admitted = self.desk().admit(from, requests);
         admitted.map(|visit| Serving(self, visit)).map_err(|refused| {
             match &refused {
@@ -99,7 +99,7 @@ impl Rpc {
         &self,
         from: &MemberIdentity,
         report: CellReport,
-    ) -> Result<CellReportReply, Refusal> {
+    ) -> Result<CellReportReply, RpcRefusal> {
         let _serving = self.admit(from, &report.requests)?;
         let tally = &self.shared.tally;
         tally.reports.add(1);
@@ -128,13 +128,13 @@ impl Rpc {
         &self,
         from: &MemberIdentity,
         asked: FetchDefinitions,
-    ) -> Result<FetchedDefinitions, Refusal> {
+    ) -> Result<FetchedDefinitions, RpcRefusal> {
         let _serving = self.admit(from, &[])?;
         self.shared.tally.fetches.add(1);
         Ok(records::fetch(&self.view.snapshot(), &from.name, asked))
     }
 
-    fn sync(&self, from: &MemberIdentity, asked: &SyncCell) -> Result<SyncedCell, Refusal> {
+    fn sync(&self, from: &MemberIdentity, asked: &SyncCell) -> Result<SyncedCell, RpcRefusal> {
         let _serving = self.admit(from, &[])?;
         self.shared.tally.sync_pages.add(1);
         let records = self.view.snapshot();

@@ -8,7 +8,7 @@ use volvox_host::sync::lock;
 use volvox_protocol::id::CellId;
 
 use crate::driver::address;
-use crate::identity::Kind;
+use crate::identity::MemberKind;
 use crate::tls::authority::Authority;
 use crate::tls::config::{joining_config, system_clock};
 use crate::tls::credentials::{Credentials, FolderError, MemberFolder};
@@ -41,7 +41,7 @@ pub enum JoinError {
 /// same token.
 pub async fn join(
     token: &JoinToken,
-    kind: Kind,
+    kind: MemberKind,
     name: &CellId,
     folder: &MemberFolder,
 ) -> Result<Credentials, JoinError> {

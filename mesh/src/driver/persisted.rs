@@ -17,7 +17,7 @@ use volvox_host::durable;
 use volvox_protocol::time::Timestamp;
 
 use super::MeshError;
-use crate::identity::{Kind, MemberId, MemberIdentity};
+use crate::identity::{MemberId, MemberIdentity, MemberKind};
 use crate::member::revocation::{REVOKED, is_needed};
 use crate::record::Revocation;
 
@@ -150,7 +150,7 @@ impl PersistedPeers {
 
     /// Adds a peer that is present. When the list is full, a coordinator replaces a cell.
     pub(super) fn remember(&mut self, identity: &MemberIdentity, address: SocketAddr) {
-        let coordinator = identity.kind == Kind::Coordinator;
+        let coordinator = identity.kind == MemberKind::Coordinator;
         let name = identity.name.as_str().to_owned();
         let peer = KnownPeer { name, coordinator, address };
         if self.peers.get(&identity.member) == Some(&peer) {

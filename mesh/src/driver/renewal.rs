@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{Driver, DriverCall, joining, tls};
-use crate::identity::Kind;
+use super::{DriverCall, MeshDriver, joining, tls};
+use crate::identity::MemberKind;
 use crate::member::{MemberInput, MemberState};
 use crate::tls::enrol::{EnrolReply, accept_renewal, request_renewal};
 
@@ -13,7 +13,7 @@ use crate::tls::enrol::{EnrolReply, accept_renewal, request_renewal};
 /// a twentieth of the certificate's validity.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
 
-impl Driver {
+impl MeshDriver {
     /// When to renew. Depends on the member id, so that members that joined together do not renew
     /// together.
     pub(super) fn renewal_due(&self) -> tokio::time::Instant {
@@ -80,7 +80,7 @@ impl Driver {
     /// stored peers, then seeds that are IP addresses. Seeds with a host name are not resolved
     /// here.
     fn coordinators(&self) -> Vec<SocketAddr> {
-        let members = self.member.members().filter(|(h, ..)| h.kind == Kind::Coordinator);
+        let members = self.member.members().filter(|(h, ..)| h.kind == MemberKind::Coordinator);
         let mut known: Vec<_> = members.collect();
         known.sort_by_key(|(_, state, _)| *state != MemberState::Present);
         let mut all: Vec<SocketAddr> = known.into_iter().map(|(_, _, at)| at).collect();

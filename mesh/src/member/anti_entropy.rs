@@ -14,7 +14,7 @@ use volvox_protocol::time::{Backoff, Timestamp};
 use super::members::{bucket_of, topics};
 use super::{Delivery, Member, rings};
 use crate::identity::{Authenticator, MemberId};
-use crate::message::{BUCKETS, Holding, Message, Roots, Scope};
+use crate::message::{BUCKETS, HeldVersions, Message, Roots, Scope};
 use crate::record::{Item, Topic};
 
 /// Holdings in one answer.
@@ -97,7 +97,7 @@ impl<N: Authenticator> Member<N> {
         }
         let mismatches = link.mismatches;
         // One that shows us other digests again and again must not be the only one that we ask.
-        let others = |differs: fn(&super::Link) -> bool| {
+        let others = |differs: fn(&super::MemberLink) -> bool| {
             let mut others = self.links.iter().filter(|(peer, _)| **peer != from);
             others.any(|(_, link)| link.open && differs(link))
         };
@@ -215,7 +215,7 @@ impl<N: Authenticator> Member<N> {
         from: MemberId,
         scope: Scope,
         parts: u64,
-        holdings: &[Holding],
+        holdings: &[HeldVersions],
         more: bool,
     ) {
         let bit = 1 << scope as u8;
@@ -240,7 +240,7 @@ impl<N: Authenticator> Member<N> {
             }
         }
         // In the order of their ids, as our own: they may come in any.
-        let mut theirs: Vec<&Holding> = holdings.iter().take(HOLDINGS * 2).collect();
+        let mut theirs: Vec<&HeldVersions> = holdings.iter().take(HOLDINGS * 2).collect();
         theirs.sort_by_key(|holding| holding.subject);
         theirs.dedup_by_key(|holding| holding.subject);
         let (mut wanted, mut items) = (Vec::new(), Vec::new());
@@ -273,7 +273,7 @@ impl<N: Authenticator> Member<N> {
     }
 
     /// The topics that we want of a subject, and those that we can give.
-    fn difference(&self, scope: Scope, theirs: &Holding) -> (u8, u8) {
+    fn difference(&self, scope: Scope, theirs: &HeldVersions) -> (u8, u8) {
         let (mut want, mut give) = (0, 0);
         let ours = self.members.holding(theirs.subject, scope);
         for topic in topics(scope) {

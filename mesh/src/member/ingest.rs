@@ -15,8 +15,8 @@ use super::probe::Probes;
 use super::revocation::revoked_by;
 use super::swim::Proven;
 use super::{
-    Delivery, Forgotten, MEMBERS, Member, MemberEvent, MemberOutput, MemberState, is_coordinator,
-    issued_ms,
+    Delivery, MEMBERS, Member, MemberEvent, MemberOutput, MemberState, RemovedMember,
+    is_coordinator, issued_ms,
 };
 use crate::identity::{Authenticator, MemberId, MemberIdentity};
 use crate::message::Message;
@@ -137,7 +137,7 @@ impl<N: Authenticator> Member<N> {
         if let Some(forgotten) = self.forgotten.get_mut(&identity.member) {
             // It is back when it has said something, and not when others tell of it.
             if forgotten.certificate.version < record.version {
-                *forgotten = Forgotten { certificate: record, identity, ..*forgotten };
+                *forgotten = RemovedMember { certificate: record, identity, ..*forgotten };
             }
             return;
         }
@@ -300,7 +300,7 @@ impl<N: Authenticator> Member<N> {
             let certificate = self.members.record(member, Topic::Certificate).cloned();
             if let Some((identity, certificate)) = known.zip(certificate) {
                 let alive = self.members.version(member, Topic::Alive).unwrap_or_default();
-                let forgotten = Forgotten { alive, certificate, identity, at: now };
+                let forgotten = RemovedMember { alive, certificate, identity, at: now };
                 self.forgotten.insert(member, forgotten);
             }
             self.remove_member(member);

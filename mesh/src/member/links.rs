@@ -36,7 +36,7 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// A link that is up, being made, or to be made again.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct MemberLink {
     pub(super) open: bool,
     pub(super) dialling: bool,
     /// When we last dialled.
@@ -72,9 +72,9 @@ pub(super) struct Link {
     pub(super) forgeries: Budget,
 }
 
-impl Link {
-    fn new(now: Timestamp, address: SocketAddr) -> Link {
-        Link {
+impl MemberLink {
+    fn new(now: Timestamp, address: SocketAddr) -> MemberLink {
+        MemberLink {
             open: false,
             dialling: false,
             dialled_at: now,
@@ -120,12 +120,12 @@ impl<N: Authenticator> Member<N> {
         now: Timestamp,
         peer: MemberId,
         address: SocketAddr,
-    ) -> &mut Link {
+    ) -> &mut MemberLink {
         let (urgent, gossip) = (self.urgent.recent(now), self.gossip.recent(now));
-        let link = self.links.entry(peer).or_insert_with(|| Link {
+        let link = self.links.entry(peer).or_insert_with(|| MemberLink {
             urgent_place: urgent,
             gossip_place: gossip,
-            ..Link::new(now, address)
+            ..MemberLink::new(now, address)
         });
         if !link.open {
             link.address = address;
@@ -165,14 +165,14 @@ impl<N: Authenticator> Member<N> {
         }
         let link = self.link_entry(now, peer, address);
         let was_open = link.open;
-        let old = std::mem::replace(link, Link::new(now, address));
+        let old = std::mem::replace(link, MemberLink::new(now, address));
         // What a member may ask for is not more because it comes again; and what came up while the
         // link was being made is told now.
-        let Link { wants, questions, errands, words, forgeries, .. } = old;
-        let Link { urgent_place, gossip_place, failures, .. } = old;
-        let new = Link { open: true, dialled, ..Link::new(now, address) };
-        let new = Link { wants, questions, errands, words, forgeries, ..new };
-        *link = Link { urgent_place, gossip_place, failures, ..new };
+        let MemberLink { wants, questions, errands, words, forgeries, .. } = old;
+        let MemberLink { urgent_place, gossip_place, failures, .. } = old;
+        let new = MemberLink { open: true, dialled, ..MemberLink::new(now, address) };
+        let new = MemberLink { wants, questions, errands, words, forgeries, ..new };
+        *link = MemberLink { urgent_place, gossip_place, failures, ..new };
         if urgent_place < self.urgent.end() {
             self.timers.urgent = self.timers.urgent.min(now + self.profile.urgent_delay);
         }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use volvox_protocol::random::mix;
 
-use crate::identity::{Kind, MemberId, MemberIdentity};
-use crate::message::{BUCKETS, Holding, Roots, Scope, Versions};
+use crate::identity::{MemberId, MemberIdentity, MemberKind};
+use crate::message::{BUCKETS, HeldVersions, Roots, Scope, Versions};
 use crate::record::{AliveRecord, Record, Topic, Version};
 
 /// What we hold a member to be.
@@ -65,7 +65,7 @@ impl MemberEntry {
     }
 
     pub(super) fn is_coordinator(&self) -> bool {
-        self.identity.as_ref().is_some_and(|identity| identity.kind == Kind::Coordinator)
+        self.identity.as_ref().is_some_and(|identity| identity.kind == MemberKind::Coordinator)
     }
 
     /// Whether it stands on the rings.
@@ -271,14 +271,14 @@ impl MemberTable {
     }
 
     /// What we have of one member that belongs to `scope`.
-    pub(super) fn holding(&self, member: MemberId, scope: Scope) -> Holding {
+    pub(super) fn holding(&self, member: MemberId, scope: Scope) -> HeldVersions {
         match self.get(member) {
             Some(subject) => self.holding_of(member, subject, scope),
-            None => Holding { subject: member, versions: Versions::default(), missing: false },
+            None => HeldVersions { subject: member, versions: Versions::default(), missing: false },
         }
     }
 
-    fn holding_of(&self, member: MemberId, subject: &MemberEntry, scope: Scope) -> Holding {
+    fn holding_of(&self, member: MemberId, subject: &MemberEntry, scope: Scope) -> HeldVersions {
         let versions = topics(scope).iter().filter_map(|topic| {
             let record = match topic {
                 Topic::Revocations => self.revocations.get(&member),
@@ -290,11 +290,15 @@ impl MemberTable {
         });
         let versions = versions.collect();
         let missing = scope == Scope::Membership && subject.state == MemberState::Missing;
-        Holding { subject: member, versions, missing }
+        HeldVersions { subject: member, versions, missing }
     }
 
     /// What we have of all members of one part, in the order of their ids.
-    pub(super) fn holdings(&self, bucket: usize, scope: Scope) -> impl Iterator<Item = Holding> {
+    pub(super) fn holdings(
+        &self,
+        bucket: usize,
+        scope: Scope,
+    ) -> impl Iterator<Item = HeldVersions> {
         let part = &self.parts[bucket];
         let all = part.ids.iter().zip(&part.subjects);
         all.map(move |(member, subject)| self.holding_of(*member, subject, scope))

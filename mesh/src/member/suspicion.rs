@@ -23,7 +23,7 @@ use volvox_protocol::time::{Backoff, Timestamp};
 use super::probe::Probes;
 use super::swim::{Detector, Finding, Proven};
 use super::{Delivery, Member, MemberEvent, MemberOutput, MemberState, is_coordinator, rings};
-use crate::identity::{Authenticator, Kind, MemberId, MemberIdentity};
+use crate::identity::{Authenticator, MemberId, MemberIdentity, MemberKind};
 use crate::message::Message;
 use crate::profile::Profile;
 use crate::record::{Item, Suspicion, Topic, Version};
@@ -77,23 +77,29 @@ pub struct Evidence {
 }
 
 /// Time that a suspected member has to refute. `None`: the evidence is not enough.
-pub fn suspicion_timeout(profile: &Profile, judge: Kind, evidence: Evidence) -> Option<Duration> {
+pub fn suspicion_timeout(
+    profile: &Profile,
+    judge: MemberKind,
+    evidence: Evidence,
+) -> Option<Duration> {
     let (shortest, longest) = (profile.suspicion_shortest, profile.suspicion_longest);
     match (judge, evidence) {
         // A coordinator probes for itself, and waits for what comes of it.
-        (Kind::Coordinator, Evidence { ours: false, .. }) => None,
-        (Kind::Coordinator, Evidence { members: 0 | 1, .. }) => Some(longest),
-        (Kind::Coordinator, Evidence { .. }) => Some(shortest),
+        (MemberKind::Coordinator, Evidence { ours: false, .. }) => None,
+        (MemberKind::Coordinator, Evidence { members: 0 | 1, .. }) => Some(longest),
+        (MemberKind::Coordinator, Evidence { .. }) => Some(shortest),
         // One cell alone, and not this member.
-        (Kind::Cell, Evidence { members: 0 | 1, ours: false, coordinator: false, .. }) => None,
+        (MemberKind::Cell, Evidence { members: 0 | 1, ours: false, coordinator: false, .. }) => {
+            None
+        }
         // No other member will ever speak: there is nothing to be patient for.
-        (Kind::Cell, Evidence { members: 0 | 1, ours: true, no_witness: true, .. }) => {
+        (MemberKind::Cell, Evidence { members: 0 | 1, ours: true, no_witness: true, .. }) => {
             Some(longest)
         }
-        (Kind::Cell, Evidence { members: 0 | 1, .. }) => Some(longest * PATIENCE),
-        (Kind::Cell, Evidence { coordinator: true, .. }) => Some(shortest * PATIENCE),
-        (Kind::Cell, Evidence { members: 2, .. }) => Some(shortest * 2 * PATIENCE),
-        (Kind::Cell, Evidence { .. }) => Some(shortest * PATIENCE),
+        (MemberKind::Cell, Evidence { members: 0 | 1, .. }) => Some(longest * PATIENCE),
+        (MemberKind::Cell, Evidence { coordinator: true, .. }) => Some(shortest * PATIENCE),
+        (MemberKind::Cell, Evidence { members: 2, .. }) => Some(shortest * 2 * PATIENCE),
+        (MemberKind::Cell, Evidence { .. }) => Some(shortest * PATIENCE),
     }
 }
 
@@ -473,16 +479,20 @@ mod tests {
             let evidence = Evidence { members, ours, coordinator, no_witness: false };
             let at = |judge| suspicion_timeout(&profile, judge, evidence);
             let units = |unit: Duration, count: Option<u32>| count.map(|count| unit * count);
-            assert_eq!(at(Kind::Coordinator), units(shortest, at_coordinator), "{evidence:?}");
-            assert_eq!(at(Kind::Cell), units(shortest * PATIENCE, at_cell), "{evidence:?}");
+            assert_eq!(
+                at(MemberKind::Coordinator),
+                units(shortest, at_coordinator),
+                "{evidence:?}"
+            );
+            assert_eq!(at(MemberKind::Cell), units(shortest * PATIENCE, at_cell), "{evidence:?}");
         }
         // If there are only two members, a cell waits no longer than a coordinator.
         let alone = Evidence { members: 1, ours: true, coordinator: false, no_witness: true };
-        for judge in [Kind::Cell, Kind::Coordinator] {
+        for judge in [MemberKind::Cell, MemberKind::Coordinator] {
             assert_eq!(suspicion_timeout(&profile, judge, alone), Some(longest));
         }
         let another = Evidence { ours: false, ..alone };
-        assert_eq!(suspicion_timeout(&profile, Kind::Cell, another), None);
+        assert_eq!(suspicion_timeout(&profile, MemberKind::Cell, another), None);
     }
 
     /// At cells and coordinators, more suspicions never give the suspected member more time.
@@ -491,7 +501,7 @@ mod tests {
         let order = |span: Option<Duration>| span.unwrap_or(Duration::MAX);
         for profile in [Profile::lan(), Profile::wan(), Profile::metered()] {
             assert!(profile.suspicion_shortest * 2 <= profile.suspicion_longest);
-            for judge in [Kind::Cell, Kind::Coordinator] {
+            for judge in [MemberKind::Cell, MemberKind::Coordinator] {
                 for (members, bits) in (0..6).flat_map(|n| (0..4).map(move |bits| (n, bits))) {
                     let (ours, coordinator) = (bits & 1 != 0, bits & 2 != 0);
                     let now = Evidence { members, ours, coordinator, no_witness: false };

@@ -101,9 +101,9 @@ fn revocation(random: &mut SplitMix) -> Revocation {
     Revocation { member: member(random), until_s: number(random) }
 }
 
-fn holding(random: &mut SplitMix) -> Holding {
+fn holding(random: &mut SplitMix) -> HeldVersions {
     let topics = Topic::ALL.into_iter().filter(|_| random.once_in(2)).collect::<Vec<_>>();
-    Holding {
+    HeldVersions {
         subject: member(random),
         versions: topics.into_iter().map(|topic| (topic, version(random))).collect(),
         missing: random.once_in(2),
@@ -251,7 +251,7 @@ fn the_bytes_of_every_kind_are_what_they_were() {
     let record = Record::signed(&authenticator, one, version, Content::Alive(alive));
     let suspicion = Suspicion::signed(&authenticator, one, two, version);
     let roots = Roots { membership: 1, load: 128 };
-    let holding = Holding {
+    let holding = HeldVersions {
         subject: one,
         versions: [(Topic::Load, version)].into_iter().collect(),
         missing: true,
@@ -344,7 +344,7 @@ fn packets_of_the_version_before_foca_are_read_and_passed_on_as_they_were() {
 /// The name in a sample is what a cell may say of itself.
 #[test]
 fn what_travels_is_what_was_signed() {
-    let mesh = Simulation::new(1, &[crate::identity::Kind::Cell]);
+    let mesh = Simulation::new(1, &[crate::identity::MemberKind::Cell]);
     let identity = mesh.identity(0).clone();
     let stamp = crate::simulation::SimulatedAuthenticator::new(mesh.ca().clone(), identity.member);
     let load = Content::Load(sample_load(identity.name.clone(), 7));

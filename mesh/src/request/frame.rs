@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::Refusal;
+use super::RpcRefusal;
 
 /// Length of the head of a request, in bytes.
 pub const REQUEST_HEAD: usize = 11;
@@ -87,32 +87,32 @@ impl ReplyHead {
 
     /// The refusal of this status and `text`. An unknown code, from a later release, becomes
     /// `Failed`.
-    pub fn refusal(&self, text: &[u8]) -> Refusal {
+    pub fn refusal(&self, text: &[u8]) -> RpcRefusal {
         let text = String::from_utf8_lossy(&text[..text.len().min(REFUSAL_TEXT)]).into_owned();
         match self.status {
-            UNSUPPORTED => Refusal::Unsupported,
-            BUSY => Refusal::Busy,
-            TOO_LARGE => Refusal::TooLarge,
-            MALFORMED => Refusal::Malformed(text),
-            DEADLINE_EXCEEDED => Refusal::DeadlineExceeded,
-            FAILED => Refusal::Failed(text),
-            NOT_ALLOWED => Refusal::NotAllowed(text),
-            code => Refusal::Failed(format!("refused with the unknown code {code}: {text}")),
+            UNSUPPORTED => RpcRefusal::Unsupported,
+            BUSY => RpcRefusal::Busy,
+            TOO_LARGE => RpcRefusal::TooLarge,
+            MALFORMED => RpcRefusal::Malformed(text),
+            DEADLINE_EXCEEDED => RpcRefusal::DeadlineExceeded,
+            FAILED => RpcRefusal::Failed(text),
+            NOT_ALLOWED => RpcRefusal::NotAllowed(text),
+            code => RpcRefusal::Failed(format!("refused with the unknown code {code}: {text}")),
         }
     }
 }
 
 /// Encodes a whole reply: head and body.
-pub fn reply(answer: Result<Vec<u8>, Refusal>) -> Vec<u8> {
+pub fn reply(answer: Result<Vec<u8>, RpcRefusal>) -> Vec<u8> {
     let (status, mut body) = match answer {
         Ok(body) => (OK, body),
-        Err(Refusal::Unsupported) => (UNSUPPORTED, Vec::new()),
-        Err(Refusal::Busy) => (BUSY, Vec::new()),
-        Err(Refusal::TooLarge) => (TOO_LARGE, Vec::new()),
-        Err(Refusal::Malformed(text)) => (MALFORMED, text.into_bytes()),
-        Err(Refusal::DeadlineExceeded) => (DEADLINE_EXCEEDED, Vec::new()),
-        Err(Refusal::Failed(text)) => (FAILED, text.into_bytes()),
-        Err(Refusal::NotAllowed(text)) => (NOT_ALLOWED, text.into_bytes()),
+        Err(RpcRefusal::Unsupported) => (UNSUPPORTED, Vec::new()),
+        Err(RpcRefusal::Busy) => (BUSY, Vec::new()),
+        Err(RpcRefusal::TooLarge) => (TOO_LARGE, Vec::new()),
+        Err(RpcRefusal::Malformed(text)) => (MALFORMED, text.into_bytes()),
+        Err(RpcRefusal::DeadlineExceeded) => (DEADLINE_EXCEEDED, Vec::new()),
+        Err(RpcRefusal::Failed(text)) => (FAILED, text.into_bytes()),
+        Err(RpcRefusal::NotAllowed(text)) => (NOT_ALLOWED, text.into_bytes()),
     };
     if status != OK {
         body.truncate(REFUSAL_TEXT);
@@ -143,13 +143,13 @@ mod tests {
     #[test]
     fn every_refusal_arrives_as_it_was_sent() {
         for refusal in [
-            Refusal::Unsupported,
-            Refusal::Busy,
-            Refusal::TooLarge,
-            Refusal::Malformed("m".into()),
-            Refusal::DeadlineExceeded,
-            Refusal::Failed("f".into()),
-            Refusal::NotAllowed("n".into()),
+            RpcRefusal::Unsupported,
+            RpcRefusal::Busy,
+            RpcRefusal::TooLarge,
+            RpcRefusal::Malformed("m".into()),
+            RpcRefusal::DeadlineExceeded,
+            RpcRefusal::Failed("f".into()),
+            RpcRefusal::NotAllowed("n".into()),
         ] {
             let bytes = reply(Err(refusal.clone()));
             let (head, text) = read(&bytes).unwrap();
@@ -162,13 +162,13 @@ mod tests {
     #[test]
     fn a_refusal_of_a_later_release_is_a_failure_with_its_code() {
         let head = ReplyHead { status: 200, length: 3 };
-        let Refusal::Failed(text) = head.refusal(b"why") else { panic!("not a failure") };
+        let RpcRefusal::Failed(text) = head.refusal(b"why") else { panic!("not a failure") };
         assert!(text.contains("200") && text.contains("why"), "{text}");
     }
 
     #[test]
     fn a_long_text_is_cut_and_a_good_body_is_not() {
-        let bytes = reply(Err(Refusal::Failed("x".repeat(5000))));
+        let bytes = reply(Err(RpcRefusal::Failed("x".repeat(5000))));
         assert_eq!(bytes.len(), REPLY_HEAD + REFUSAL_TEXT);
         assert_eq!(reply(Ok(vec![7; 5000])).len(), REPLY_HEAD + 5000);
     }
@@ -179,7 +179,7 @@ mod tests {
         let head = RequestHead { method: 300, deadline: Duration::from_secs(1), length: 2 };
         golden.bytes("RequestHead", &head.encode());
         golden.bytes("reply", &reply(Ok(vec![7, 8])));
-        for (name, refusal) in variants!(Refusal {
+        for (name, refusal) in variants!(RpcRefusal {
             Unsupported,
             Busy,
             TooLarge,

@@ -10,7 +10,9 @@ use volvox_protocol::id::CellId;
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::time::Timestamp;
 
-use crate::identity::{Authenticator, CertificateError, Kind, MemberId, MemberIdentity, Signature};
+use crate::identity::{
+    Authenticator, CertificateError, MemberId, MemberIdentity, MemberKind, Signature,
+};
 
 /// Bytes of a certificate, about as long as real ones.
 const CERTIFICATE: usize = 380;
@@ -23,7 +25,7 @@ pub struct SimulatedCa {
 }
 
 impl SimulatedCa {
-    pub(super) fn new(random: &mut SplitMix, kinds: &[Kind]) -> SimulatedCa {
+    pub(super) fn new(random: &mut SplitMix, kinds: &[MemberKind]) -> SimulatedCa {
         let mut ca = SimulatedCa { identities: Vec::new(), places: BTreeMap::new() };
         for (place, kind) in kinds.iter().enumerate() {
             let id = u128::from(random.next()) << 64 | u128::from(random.next());

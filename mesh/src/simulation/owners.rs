@@ -9,7 +9,7 @@ use std::time::Duration;
 use volvox_protocol::time::Timestamp;
 
 use super::{ACKNOWLEDGEMENT, LOST, PACKET, Simulation};
-use crate::identity::{Kind, MemberId};
+use crate::identity::{MemberId, MemberKind};
 use crate::member::MemberEvent;
 use crate::message::DATAGRAM_BYTES;
 
@@ -69,7 +69,7 @@ impl Simulation {
             MemberEvent::Present { identity, .. } | MemberEvent::Missing { identity, .. } => {
                 identity.kind != own
             }
-            MemberEvent::Published(_) => own == Kind::Coordinator,
+            MemberEvent::Published(_) => own == MemberKind::Coordinator,
             MemberEvent::Revoked(_)
             | MemberEvent::TooManyRevoked { .. }
             | MemberEvent::Expelled

@@ -23,10 +23,10 @@ use super::encoding;
 use super::enrol::{Join, Renew};
 use super::key::{KeyError, MemberKey};
 use super::registry::{
-    CaRegistry, EnrolmentRequest, MemberSelector, NameConflict, Refusal, TokenOrder,
+    CaRegistry, EnrolmentRefusal, EnrolmentRequest, MemberSelector, NameConflict, TokenOrder,
 };
 use super::token::{JoinToken, TokenError, TokenId, TokenSecret};
-use crate::identity::{Kind, MemberId};
+use crate::identity::{MemberId, MemberKind};
 
 /// Default validity of a member's certificate: 30 days.
 pub const VALIDITY: Duration = Duration::from_secs(30 * 86_400);
@@ -50,7 +50,7 @@ const PEM_BYTES: u64 = 64 << 10;
 pub enum AuthorityError {
     /// The registry refused the request.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] EnrolmentRefusal),
     /// The requested join token cannot be written as a line.
     #[error(transparent)]
     Token(#[from] TokenError),
@@ -192,7 +192,7 @@ impl Authority {
     pub fn appoint(
         &mut self,
         now: Timestamp,
-        kind: Kind,
+        kind: MemberKind,
         name: CellId,
         public_key: [u8; 32],
         clash: NameConflict,
@@ -250,7 +250,7 @@ impl Authority {
     /// full disk leaves memory and disk unchanged.
     fn change<T>(
         &mut self,
-        change: impl FnOnce(&mut CaRegistry) -> Result<T, Refusal>,
+        change: impl FnOnce(&mut CaRegistry) -> Result<T, EnrolmentRefusal>,
     ) -> Result<T, AuthorityError> {
         let mut next = self.register.clone();
         let result = change(&mut next)?;

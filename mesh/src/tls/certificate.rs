@@ -28,7 +28,7 @@ use x509_parser::x509::X509Version;
 
 use super::encoding;
 use super::key::{MemberKey, verify_raw};
-use crate::identity::{CertificateError, Kind, MemberId, MemberIdentity, Signature};
+use crate::identity::{CertificateError, MemberId, MemberIdentity, MemberKind, Signature};
 
 /// Maximum length of a certificate, in bytes.
 pub const CERTIFICATE_BYTES: usize = 2048;
@@ -81,7 +81,7 @@ pub struct CertificateContent {
     /// Id of the member.
     pub member: MemberId,
     /// Kind of the member: cell or coordinator.
-    pub kind: Kind,
+    pub kind: MemberKind,
     /// Cell id, or the name of a coordinator.
     pub name: CellId,
     /// Public key of the member (Ed25519).
@@ -156,10 +156,10 @@ pub(super) fn issue(authority: &MemberKey, terms: &CertificateContent) -> Vec<u8
     certificate.expect("these parameters have a binary form").der().to_vec()
 }
 
-fn kind_word(kind: Kind) -> &'static str {
+fn kind_word(kind: MemberKind) -> &'static str {
     match kind {
-        Kind::Cell => "cell",
-        Kind::Coordinator => "coordinator",
+        MemberKind::Cell => "cell",
+        MemberKind::Coordinator => "coordinator",
     }
 }
 
@@ -342,12 +342,12 @@ pub fn read_unsigned(der: &[u8]) -> Result<(MemberIdentity, Vec<u8>), Certificat
     Ok((identity, certificate.issuer().as_raw().to_vec()))
 }
 
-fn read_uri(uri: &str) -> Option<(MemberId, Kind, CellId)> {
+fn read_uri(uri: &str) -> Option<(MemberId, MemberKind, CellId)> {
     let mut parts = uri.strip_prefix("volvox://")?.splitn(3, '/');
     let member = MemberId(encoding::from_hex(parts.next()?)?);
     let kind = match parts.next()? {
-        "cell" => Kind::Cell,
-        "coordinator" => Kind::Coordinator,
+        "cell" => MemberKind::Cell,
+        "coordinator" => MemberKind::Coordinator,
         _ => return None,
     };
     let name = CellId::new(parts.next()?).ok()?;

@@ -30,7 +30,7 @@ use volvox_protocol::time::Timestamp;
 
 use super::certificate::{CaCertificate, Fingerprint};
 use super::credentials::Credentials;
-use crate::identity::{Authenticator, CertificateError, Kind, MemberIdentity};
+use crate::identity::{Authenticator, CertificateError, MemberIdentity, MemberKind};
 
 /// Protocol between members.
 pub const ALPN_MESH: &[u8] = b"volvox-mesh/1";
@@ -42,15 +42,18 @@ pub const ALPN_ENROL: &[u8] = b"volvox-enrol/1";
 pub const SERVER_NAME: &str = "volvox";
 
 /// Source of the current time.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+pub type TlsClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The system's clock.
-pub fn system_clock() -> Clock {
+pub fn system_clock() -> TlsClock {
     Arc::new(volvox_host::clock::wall)
 }
 
 /// Configuration with which a coordinator or a cell listens.
-pub fn server_config(credentials: &Credentials, clock: &Clock) -> Result<ServerConfig, TlsError> {
+pub fn server_config(
+    credentials: &Credentials,
+    clock: &TlsClock,
+) -> Result<ServerConfig, TlsError> {
     let provider = provider();
     let verifier = Arc::new(MemberVerifier { ca: credentials.ca().clone(), tls: provider.clone() });
     // A joining machine has only the fingerprint of the CA's certificate, so that certificate is
@@ -71,7 +74,10 @@ pub fn server_config(credentials: &Credentials, clock: &Clock) -> Result<ServerC
 }
 
 /// Configuration with which a member connects to other members.
-pub fn client_config(credentials: &Credentials, clock: &Clock) -> Result<ClientConfig, TlsError> {
+pub fn client_config(
+    credentials: &Credentials,
+    clock: &TlsClock,
+) -> Result<ClientConfig, TlsError> {
     let provider = provider();
     let verifier = Arc::new(MemberVerifier { ca: credentials.ca().clone(), tls: provider.clone() });
     let chain = vec![CertificateDer::from(credentials.certificate().to_vec())];
@@ -85,7 +91,7 @@ pub fn client_config(credentials: &Credentials, clock: &Clock) -> Result<ClientC
 
 /// Configuration with which a machine connects to join or to renew. It presents no certificate, and
 /// accepts only a coordinator of the certificate authority (CA) with this fingerprint.
-pub fn joining_config(ca: Fingerprint, clock: &Clock) -> Result<ClientConfig, TlsError> {
+pub fn joining_config(ca: Fingerprint, clock: &TlsClock) -> Result<ClientConfig, TlsError> {
     let provider = provider();
     let verifier = Arc::new(JoiningVerifier { ca, tls: provider.clone() });
     let config = ClientConfig::builder_with_details(provider, time(clock))
@@ -127,7 +133,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-struct ClockProvider(Clock);
+struct ClockProvider(TlsClock);
 
 impl fmt::Debug for ClockProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -142,7 +148,7 @@ impl TimeProvider for ClockProvider {
     }
 }
 
-fn time(clock: &Clock) -> Arc<dyn TimeProvider> {
+fn time(clock: &TlsClock) -> Arc<dyn TimeProvider> {
     Arc::new(ClockProvider(Arc::clone(clock)))
 }
 
@@ -284,8 +290,8 @@ fn check_joining(
         .ok_or_else(|| other(JoiningError::Fingerprint(wanted)))?;
     let ca = CaCertificate::parse(ca).map_err(refusal)?;
     match ca.read_at(now, certificate).map_err(refusal)?.kind {
-        Kind::Coordinator => Ok(()),
-        Kind::Cell => Err(other(JoiningError::NotCoordinator)),
+        MemberKind::Coordinator => Ok(()),
+        MemberKind::Cell => Err(other(JoiningError::NotCoordinator)),
     }
 }
 

@@ -18,10 +18,10 @@ use super::authority::{Authority, AuthorityError};
 use super::certificate::{CERTIFICATE_BYTES, CaCertificate, Fingerprint};
 use super::credentials::{Credentials, CredentialsError};
 use super::key::{MemberKey, verify_raw};
-use super::registry::{EnrolmentRequest, Refusal};
+use super::registry::{EnrolmentRefusal, EnrolmentRequest};
 use super::token::{JoinToken, TokenId, TokenSecret};
 use crate::codec::{self, CodecError};
-use crate::identity::{CertificateError, Kind, MemberId, MemberIdentity, Signature};
+use crate::identity::{CertificateError, MemberId, MemberIdentity, MemberKind, Signature};
 
 /// Maximum length of a request or reply, in bytes.
 pub const MESSAGE_BYTES: usize = 16 << 10;
@@ -63,7 +63,7 @@ pub struct Join {
     /// Secret of the join token.
     pub secret: TokenSecret,
     /// Requested kind: cell or coordinator.
-    pub kind: Kind,
+    pub kind: MemberKind,
     /// Requested cell id or coordinator name.
     pub name: CellId,
     /// Public key of the machine.
@@ -75,10 +75,10 @@ pub struct Join {
 impl Join {
     /// The enrolment request, if its signature proves the private key to this certificate authority
     /// (CA).
-    pub(super) fn applicant(&self, ca: Fingerprint) -> Result<EnrolmentRequest, Refusal> {
+    pub(super) fn applicant(&self, ca: Fingerprint) -> Result<EnrolmentRequest, EnrolmentRefusal> {
         let statement = join_statement(ca, self.token, self.kind, &self.name, &self.public_key);
         if !verify_raw(&self.public_key, &statement, &self.proof.into()) {
-            return Err(Refusal::BadProof);
+            return Err(EnrolmentRefusal::BadProof);
         }
         let name = self.name.clone();
         Ok(EnrolmentRequest { kind: self.kind, name, public_key: self.public_key })
@@ -100,12 +100,12 @@ pub struct Renew {
 
 impl Renew {
     /// The identity in the certificate, if this CA issued it and both signatures are valid.
-    pub(super) fn identity(&self, ca: &CaCertificate) -> Result<MemberIdentity, Refusal> {
+    pub(super) fn identity(&self, ca: &CaCertificate) -> Result<MemberIdentity, EnrolmentRefusal> {
         let identity = ca.read(&self.certificate)?;
         let statement = renew_statement(&self.certificate, &self.public_key);
         let proven = verify_raw(&identity.public_key, &statement, &self.proof.into())
             && verify_raw(&self.public_key, &statement, &self.new_proof.into());
-        if proven { Ok(identity) } else { Err(Refusal::BadProof) }
+        if proven { Ok(identity) } else { Err(EnrolmentRefusal::BadProof) }
     }
 }
 
@@ -223,14 +223,14 @@ pub fn answer(authority: &mut Authority, now: Timestamp, request: &EnrolRequest)
 fn join_statement(
     ca: Fingerprint,
     token: TokenId,
-    kind: Kind,
+    kind: MemberKind,
     name: &CellId,
     public_key: &[u8; 32],
 ) -> Vec<u8> {
     // All parts have a fixed length, except the name, which is the last.
     let kind = match kind {
-        Kind::Cell => [0],
-        Kind::Coordinator => [1],
+        MemberKind::Cell => [0],
+        MemberKind::Coordinator => [1],
     };
     [JOIN, &ca.0, &token.0, &kind, public_key, name.as_str().as_bytes()].concat()
 }
@@ -242,7 +242,12 @@ fn renew_statement(certificate: &[u8], public_key: &[u8; 32]) -> Vec<u8> {
 /// The request to join with a token as `name` with this key. Keep the key until the reply is
 /// received ([`super::credentials::MemberFolder::joining_key`]): a machine that asks again with it
 /// is the same member.
-pub fn request_join(token: &JoinToken, kind: Kind, name: &CellId, key: &MemberKey) -> EnrolRequest {
+pub fn request_join(
+    token: &JoinToken,
+    kind: MemberKind,
+    name: &CellId,
+    key: &MemberKey,
+) -> EnrolRequest {
     let public_key = key.public();
     let statement = join_statement(token.ca(), token.id(), kind, name, &public_key);
     EnrolRequest::Join(Join {
@@ -302,7 +307,7 @@ pub enum EnrolError {
 pub fn accept_join(
     now: Timestamp,
     token: &JoinToken,
-    kind: Kind,
+    kind: MemberKind,
     name: &CellId,
     key: Arc<MemberKey>,
     reply: EnrolReply,
@@ -328,7 +333,7 @@ pub fn accept_renewal(
 fn accept(
     now: Timestamp,
     wanted: Fingerprint,
-    kind: Kind,
+    kind: MemberKind,
     name: &CellId,
     key: Arc<MemberKey>,
     reply: EnrolReply,

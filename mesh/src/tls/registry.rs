@@ -18,11 +18,11 @@ use volvox_protocol::time::Timestamp;
 
 use super::certificate::{CertificateContent, SKEW};
 use super::token::{SecretHash, TokenId, TokenSecret};
-use crate::identity::{Kind, MemberId, MemberIdentity};
+use crate::identity::{MemberId, MemberIdentity, MemberKind};
 
 mod refusal;
 
-pub use refusal::Refusal;
+pub use refusal::EnrolmentRefusal;
 
 /// Maximum number of members in the registry, the revoked ones included.
 pub const MEMBERS: usize = 50_000;
@@ -59,7 +59,7 @@ pub enum NameConflict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenOrder {
     /// Kind of the members that join with it.
-    pub kind: Kind,
+    pub kind: MemberKind,
     /// The only name that may join. `None`: any name.
     pub cell: Option<CellId>,
     /// What to do on a name conflict. `Replace` requires `cell`.
@@ -77,7 +77,7 @@ pub struct TokenOrder {
 pub struct Token {
     hash: SecretHash,
     /// Kind of the members that join with it.
-    pub kind: Kind,
+    pub kind: MemberKind,
     /// The only name that may join. `None`: any name.
     pub cell: Option<CellId>,
     /// What to do on a name conflict.
@@ -94,9 +94,9 @@ pub struct Token {
 
 /// A member and its newest certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
+pub struct RegisteredMember {
     /// Kind of the member: cell or coordinator.
-    pub kind: Kind,
+    pub kind: MemberKind,
     /// Cell id, or the name of a coordinator.
     pub name: CellId,
     /// Public key of its newest certificate.
@@ -138,14 +138,14 @@ pub enum MemberSelector {
     /// By member id.
     Member(MemberId),
     /// By kind and name: the member that is not revoked.
-    Name(Kind, CellId),
+    Name(MemberKind, CellId),
 }
 
 /// A request to become a member. The caller has verified that the machine has the private key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnrolmentRequest {
     /// Requested kind: cell or coordinator.
-    pub kind: Kind,
+    pub kind: MemberKind,
     /// Requested cell id or coordinator name.
     pub name: CellId,
     /// Public key of the machine.
@@ -155,19 +155,19 @@ pub struct EnrolmentRequest {
 /// The registry of the CA: members, join tokens and the last serial number.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct CaRegistry {
-    members: BTreeMap<MemberId, Member>,
+    members: BTreeMap<MemberId, RegisteredMember>,
     tokens: BTreeMap<TokenId, Token>,
     last_serial: u64,
 }
 
 impl CaRegistry {
     /// All members by id, the revoked ones included.
-    pub fn members(&self) -> impl Iterator<Item = (MemberId, &Member)> {
+    pub fn members(&self) -> impl Iterator<Item = (MemberId, &RegisteredMember)> {
         self.members.iter().map(|(id, member)| (*id, member))
     }
 
     /// One member. `None`: the id is unknown.
-    pub fn member(&self, id: MemberId) -> Option<&Member> {
+    pub fn member(&self, id: MemberId) -> Option<&RegisteredMember> {
         self.members.get(&id)
     }
 
@@ -183,7 +183,7 @@ impl CaRegistry {
 
     /// The revoked members that may still have a valid certificate.
     pub fn revoked(&self) -> Vec<Revoked> {
-        let entry = |(member, record): (&MemberId, &Member)| {
+        let entry = |(member, record): (&MemberId, &RegisteredMember)| {
             let until = record.last_ends;
             record.revoked.map(|at| Revoked { member: *member, at, until })
         };
@@ -197,25 +197,27 @@ impl CaRegistry {
         id: TokenId,
         secret: &TokenSecret,
         order: TokenOrder,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), EnrolmentRefusal> {
         let TokenOrder { kind, cell, clash, uses, lifetime, label } = order;
         if clash == NameConflict::Replace && cell.is_none() {
-            return Err(Refusal::BadOrder("one that replaces a member must be for one name"));
+            return Err(EnrolmentRefusal::BadOrder(
+                "one that replaces a member must be for one name",
+            ));
         }
         if uses == 0 || uses > TOKEN_USES {
-            return Err(Refusal::BadOrder("it is used 1 to 10000 times"));
+            return Err(EnrolmentRefusal::BadOrder("it is used 1 to 10000 times"));
         }
         if lifetime < SECOND || lifetime > TOKEN_LIFETIME {
-            return Err(Refusal::BadOrder("it is valid for a second to a year"));
+            return Err(EnrolmentRefusal::BadOrder("it is valid for a second to a year"));
         }
         if label.len() > LABEL_BYTES || label.chars().any(char::is_control) {
-            return Err(Refusal::BadOrder("its label has up to 100 printable bytes"));
+            return Err(EnrolmentRefusal::BadOrder("its label has up to 100 printable bytes"));
         }
         if self.tokens.len() >= TOKENS {
-            return Err(Refusal::TooManyTokens);
+            return Err(EnrolmentRefusal::TooManyTokens);
         }
         if self.tokens.contains_key(&id) {
-            return Err(Refusal::IdInUse(id.to_string()));
+            return Err(EnrolmentRefusal::IdInUse(id.to_string()));
         }
         let (hash, expires) = (secret.hash(), now + lifetime);
         let created = now;
@@ -225,8 +227,8 @@ impl CaRegistry {
     }
 
     /// Revokes a join token. Members that joined with it stay.
-    pub fn revoke_token(&mut self, id: TokenId) -> Result<(), Refusal> {
-        self.tokens.remove(&id).map(|_| ()).ok_or(Refusal::NoSuchToken(id))
+    pub fn revoke_token(&mut self, id: TokenId) -> Result<(), EnrolmentRefusal> {
+        self.tokens.remove(&id).map(|_| ()).ok_or(EnrolmentRefusal::NoSuchToken(id))
     }
 
     /// Enrols a machine with a join token. `fresh` is the member id, if it becomes a new member.
@@ -240,14 +242,14 @@ impl CaRegistry {
         fresh: MemberId,
         (id, secret): (TokenId, &TokenSecret),
         applicant: EnrolmentRequest,
-    ) -> Result<CertificateContent, Refusal> {
+    ) -> Result<CertificateContent, EnrolmentRefusal> {
         let token = match self.tokens.get(&id) {
             Some(token) if token.hash.is_of(secret) => token,
-            Some(_) => return Err(Refusal::TokenUnknown),
+            Some(_) => return Err(EnrolmentRefusal::TokenUnknown),
             None => {
                 // Takes the same time as a wrong secret.
                 let _ = secret.hash().is_of(secret);
-                return Err(Refusal::TokenUnknown);
+                return Err(EnrolmentRefusal::TokenUnknown);
             }
         };
         let again = self.members.iter().find(|(_, member)| {
@@ -260,18 +262,18 @@ impl CaRegistry {
             return self.reissue(now, validity, *member, applicant.public_key);
         }
         if now > token.expires {
-            return Err(Refusal::TokenExpired(id));
+            return Err(EnrolmentRefusal::TokenExpired(id));
         }
         if token.uses_left == 0 {
-            return Err(Refusal::TokenUsedUp(id));
+            return Err(EnrolmentRefusal::TokenUsedUp(id));
         }
         if token.kind != applicant.kind {
             let (wants, given) = (token.kind, applicant.kind);
-            return Err(Refusal::WrongKind { token: id, wants, given });
+            return Err(EnrolmentRefusal::WrongKind { token: id, wants, given });
         }
         if let Some(wants) = token.cell.as_ref().filter(|wants| **wants != applicant.name) {
             let (wants, given) = (wants.clone(), applicant.name);
-            return Err(Refusal::WrongName { token: id, wants, given });
+            return Err(EnrolmentRefusal::WrongName { token: id, wants, given });
         }
         let clash = token.clash;
         let terms = self.admit(now, validity, fresh, applicant, clash, Some(id))?;
@@ -289,7 +291,7 @@ impl CaRegistry {
         fresh: MemberId,
         applicant: EnrolmentRequest,
         clash: NameConflict,
-    ) -> Result<CertificateContent, Refusal> {
+    ) -> Result<CertificateContent, EnrolmentRefusal> {
         if let Some((id, member)) = self.live(applicant.kind, &applicant.name)
             && member.public_key == applicant.public_key
         {
@@ -306,20 +308,20 @@ impl CaRegistry {
         validity: Duration,
         old: &MemberIdentity,
         public_key: [u8; 32],
-    ) -> Result<CertificateContent, Refusal> {
+    ) -> Result<CertificateContent, EnrolmentRefusal> {
         let member = self
             .members
             .get(&old.member)
-            .ok_or_else(|| Refusal::MemberUnknown(old.member.to_string()))?;
+            .ok_or_else(|| EnrolmentRefusal::MemberUnknown(old.member.to_string()))?;
         if member.revoked.is_some() {
-            return Err(Refusal::MemberRevoked(old.member));
+            return Err(EnrolmentRefusal::MemberRevoked(old.member));
         }
         // An older key may have been stolen. And a replayed old request must not restore an old
         // key.
         let is_its_key =
             member.public_key == old.public_key || member.previous_key == Some(old.public_key);
         if !is_its_key {
-            return Err(Refusal::OutdatedKey(old.member));
+            return Err(EnrolmentRefusal::OutdatedKey(old.member));
         }
         let terms = self.reissue(now, validity, old.member, public_key)?;
         let member = self.members.get_mut(&old.member).expect("it was there above");
@@ -328,16 +330,22 @@ impl CaRegistry {
     }
 
     /// Revokes a member permanently. Revoking it again is not an error.
-    pub fn revoke(&mut self, now: Timestamp, whom: &MemberSelector) -> Result<MemberId, Refusal> {
+    pub fn revoke(
+        &mut self,
+        now: Timestamp,
+        whom: &MemberSelector,
+    ) -> Result<MemberId, EnrolmentRefusal> {
         let id = match whom {
             MemberSelector::Member(id) => *id,
             MemberSelector::Name(kind, name) => match self.live(*kind, name) {
                 Some((id, _)) => id,
-                None => return Err(Refusal::MemberUnknown(name.to_string())),
+                None => return Err(EnrolmentRefusal::MemberUnknown(name.to_string())),
             },
         };
-        let member =
-            self.members.get_mut(&id).ok_or_else(|| Refusal::MemberUnknown(id.to_string()))?;
+        let member = self
+            .members
+            .get_mut(&id)
+            .ok_or_else(|| EnrolmentRefusal::MemberUnknown(id.to_string()))?;
         member.revoked.get_or_insert(now);
         Ok(id)
     }
@@ -353,8 +361,8 @@ impl CaRegistry {
         before - self.members.len() - self.tokens.len()
     }
 
-    fn live(&self, kind: Kind, name: &CellId) -> Option<(MemberId, &Member)> {
-        let is_it = |member: &Member| {
+    fn live(&self, kind: MemberKind, name: &CellId) -> Option<(MemberId, &RegisteredMember)> {
+        let is_it = |member: &RegisteredMember| {
             member.revoked.is_none() && member.kind == kind && member.name == *name
         };
         self.members().find(|(_, member)| is_it(member))
@@ -369,17 +377,17 @@ impl CaRegistry {
         applicant: EnrolmentRequest,
         clash: NameConflict,
         token: Option<TokenId>,
-    ) -> Result<CertificateContent, Refusal> {
+    ) -> Result<CertificateContent, EnrolmentRefusal> {
         let EnrolmentRequest { kind, name, public_key } = applicant;
         if self.members.len() >= MEMBERS {
-            return Err(Refusal::TooManyMembers);
+            return Err(EnrolmentRefusal::TooManyMembers);
         }
         if self.members.contains_key(&fresh) {
-            return Err(Refusal::IdInUse(fresh.to_string()));
+            return Err(EnrolmentRefusal::IdInUse(fresh.to_string()));
         }
         match (self.live(kind, &name).map(|(id, _)| id), clash) {
             (Some(member), NameConflict::Refuse) => {
-                return Err(Refusal::NameTaken { name, member });
+                return Err(EnrolmentRefusal::NameTaken { name, member });
             }
             (Some(member), NameConflict::Replace) => {
                 self.revoke(now, &MemberSelector::Member(member))?;
@@ -388,7 +396,7 @@ impl CaRegistry {
         }
         let (not_before, not_after) = (whole(now - SKEW), whole(now + validity));
         self.last_serial += 1;
-        let member = Member {
+        let member = RegisteredMember {
             kind,
             name,
             public_key,
@@ -414,11 +422,13 @@ impl CaRegistry {
         validity: Duration,
         id: MemberId,
         public_key: [u8; 32],
-    ) -> Result<CertificateContent, Refusal> {
-        let member =
-            self.members.get_mut(&id).ok_or_else(|| Refusal::MemberUnknown(id.to_string()))?;
+    ) -> Result<CertificateContent, EnrolmentRefusal> {
+        let member = self
+            .members
+            .get_mut(&id)
+            .ok_or_else(|| EnrolmentRefusal::MemberUnknown(id.to_string()))?;
         if member.revoked.is_some() {
-            return Err(Refusal::MemberRevoked(id));
+            return Err(EnrolmentRefusal::MemberRevoked(id));
         }
         let life = member.not_after.since(member.not_before);
         let young = now >= member.not_before && now < member.not_before + life / YOUNG;
@@ -433,7 +443,7 @@ impl CaRegistry {
             whole(now - SKEW).max(member.not_before + SECOND)
         };
         if not_before > now {
-            return Err(Refusal::TooOften(id));
+            return Err(EnrolmentRefusal::TooOften(id));
         }
         self.last_serial += 1;
         member.serial = self.last_serial;
@@ -450,7 +460,7 @@ fn whole(at: Timestamp) -> Timestamp {
     Timestamp::from_secs(at.as_nanos() / 1_000_000_000)
 }
 
-fn terms(id: MemberId, member: &Member) -> CertificateContent {
+fn terms(id: MemberId, member: &RegisteredMember) -> CertificateContent {
     CertificateContent {
         member: id,
         kind: member.kind,

@@ -14,7 +14,7 @@ use super::enrol::{EnrolReply, accept_join, answer, request_join};
 use super::key::MemberKey;
 use super::registry::{NameConflict, TokenOrder};
 use super::token::JoinToken;
-use crate::identity::{Kind, MemberId};
+use crate::identity::{MemberId, MemberKind};
 
 mod authority;
 mod credentials;
@@ -32,7 +32,7 @@ pub(super) fn name(text: &str) -> CellId {
 
 pub(super) fn order() -> TokenOrder {
     TokenOrder {
-        kind: Kind::Cell,
+        kind: MemberKind::Cell,
         cell: None,
         clash: NameConflict::Refuse,
         uses: 1,
@@ -54,7 +54,12 @@ impl Ca {
         Ca { key, certificate }
     }
 
-    pub(super) fn terms(&self, key: &MemberKey, kind: Kind, text: &str) -> CertificateContent {
+    pub(super) fn terms(
+        &self,
+        key: &MemberKey,
+        kind: MemberKind,
+        text: &str,
+    ) -> CertificateContent {
         CertificateContent {
             member: MemberId([7; 16]),
             kind,
@@ -66,7 +71,7 @@ impl Ca {
         }
     }
 
-    pub(super) fn credentials(&self, kind: Kind, text: &str) -> Credentials {
+    pub(super) fn credentials(&self, kind: MemberKind, text: &str) -> Credentials {
         let key = Arc::new(MemberKey::generate().unwrap());
         let certificate = issue(&self.key, &self.terms(&key, kind, text));
         Credentials::new(key, certificate, self.certificate.clone()).unwrap()
@@ -106,7 +111,7 @@ impl Cluster {
         text: &str,
         key: &MemberKey,
     ) -> EnrolReply {
-        let request = request_join(token, Kind::Cell, &name(text), key);
+        let request = request_join(token, MemberKind::Cell, &name(text), key);
         let read = super::enrol::EnrolRequest::decode(&request.encode()).unwrap();
         let reply = answer(&mut self.authority, now, &read);
         EnrolReply::decode(&reply.encode()).unwrap()
@@ -117,6 +122,6 @@ impl Cluster {
         let token = self.token(now, order());
         let key = Arc::new(MemberKey::generate().unwrap());
         let reply = self.ask(now, &token, text, &key);
-        accept_join(now, &token, Kind::Cell, &name(text), key, reply).unwrap()
+        accept_join(now, &token, MemberKind::Cell, &name(text), key, reply).unwrap()
     }
 }

@@ -105,13 +105,13 @@ impl Counters {
 }
 
 /// The live counters, and the throttle of each log line.
-pub(super) struct Tally {
+pub(super) struct TransportCounters {
     counts: Vec<AtomicU64>,
     throttles: Mutex<Vec<Throttle>>,
     opened: Instant,
 }
 
-impl Tally {
+impl TransportCounters {
     pub(super) fn new() -> Self {
         Self {
             counts: Reason::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn every_reason_has_its_own_counter_and_name() {
-        let tally = Tally::new();
+        let tally = TransportCounters::new();
         for (index, reason) in Reason::ALL.iter().enumerate() {
             assert_eq!(*reason as usize, index);
             tally.count(*reason, "a test");

@@ -13,7 +13,9 @@ use quinn::{Connection, Endpoint};
 use tokio::time::timeout;
 
 use super::link::Outgoing;
-use super::{Code, Inner, Reason, SERVER_NAME, Settings, TransportError, canonical, words};
+use super::{
+    Code, Reason, SERVER_NAME, TransportError, TransportInner, TransportSettings, canonical, words,
+};
 use crate::request::BoxFuture;
 
 /// Name of the protocol in the TLS handshake (ALPN).
@@ -24,12 +26,12 @@ pub const ENROL_LIMIT: usize = 16 << 10;
 pub(super) const AT_ONCE: usize = 32;
 
 /// Answers an enrolment request, given its bytes and the address of the client. It has
-/// [`Settings::enrol_deadline`] and is dropped after that.
+/// [`TransportSettings::enrol_deadline`] and is dropped after that.
 pub type Enrolment = Arc<dyn Fn(Vec<u8>, SocketAddr) -> BoxFuture<Vec<u8>> + Send + Sync>;
 
 /// Why an enrolment request has no reply.
 #[derive(Debug, thiserror::Error)]
-pub enum EnrolError {
+pub enum EnrolCallError {
     /// The socket cannot be bound, or TLS cannot be used. Nothing was sent.
     #[error(transparent)]
     Transport(#[from] TransportError),
@@ -50,7 +52,7 @@ pub enum EnrolError {
 }
 
 /// Serves one enrolment connection.
-pub(super) async fn serve(inner: &Inner, connection: Connection) {
+pub(super) async fn serve(inner: &TransportInner, connection: Connection) {
     let from = canonical(connection.remote_address());
     let refuse = |why: &str| {
         inner.tally.count(Reason::EnrolRefused, format_args!("{from}: {why}"));
@@ -91,9 +93,9 @@ pub async fn enrol(
     mut tls: rustls::ClientConfig,
     request: Vec<u8>,
     deadline: Duration,
-) -> Result<Vec<u8>, EnrolError> {
+) -> Result<Vec<u8>, EnrolCallError> {
     if request.len() > ENROL_LIMIT {
-        return Err(EnrolError::TooLarge(request.len()));
+        return Err(EnrolCallError::TooLarge(request.len()));
     }
     tls.alpn_protocols = vec![PROTOCOL.to_vec()];
     tls.enable_early_data = false;
@@ -101,7 +103,7 @@ pub async fn enrol(
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    let config = Settings::cell(local).client_with(tls)?;
+    let config = TransportSettings::cell(local).client_with(tls)?;
     let endpoint = Endpoint::client(local)
         .map_err(|source| TransportError::Socket { address: local, source })?;
     let exchange = async {
@@ -123,7 +125,7 @@ pub async fn enrol(
     let _ = timeout(super::SHUTDOWN, endpoint.wait_idle()).await;
     match answer {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(reason)) => Err(EnrolError::Failed { address, reason }),
-        Err(_) => Err(EnrolError::Deadline(address)),
+        Ok(Err(reason)) => Err(EnrolCallError::Failed { address, reason }),
+        Err(_) => Err(EnrolCallError::Deadline(address)),
     }
 }

@@ -18,7 +18,7 @@ use volvox_host::sync::lock;
 
 use super::link::{self, Link, Outgoing};
 use super::{
-    Code, Inner, Peer, Reason, SERVER_NAME, canonical, enrolment, settings::version, words,
+    Code, Peer, Reason, SERVER_NAME, TransportInner, canonical, enrolment, settings::version, words,
 };
 use crate::identity::{CertificateError, MemberId};
 
@@ -52,7 +52,7 @@ fn decide(half_open: usize, proven: bool, retry: usize, most: usize) -> Handshak
 }
 
 /// Answers handshakes until the endpoint is closed.
-pub(super) async fn answer(inner: Arc<Inner>) {
+pub(super) async fn answer(inner: Arc<TransportInner>) {
     while let Some(incoming) = inner.endpoint.accept().await {
         let half_open = inner.half_open.load(Ordering::Relaxed);
         let (retry, most) = (inner.settings.half_open_retry, inner.settings.half_open_most);
@@ -79,10 +79,10 @@ pub(super) async fn answer(inner: Arc<Inner>) {
 }
 
 /// Counts an incoming handshake in progress.
-struct HalfOpen(Arc<Inner>);
+struct HalfOpen(Arc<TransportInner>);
 
 impl HalfOpen {
-    fn new(inner: Arc<Inner>) -> Self {
+    fn new(inner: Arc<TransportInner>) -> Self {
         inner.half_open.fetch_add(1, Ordering::Relaxed);
         Self(inner)
     }
@@ -151,7 +151,7 @@ async fn greet(handshake: HalfOpen, incoming: Incoming) {
 }
 
 /// Admits a link and sends the welcome.
-async fn welcome(inner: &Arc<Inner>, connection: Connection, peer: Peer, version: u16) {
+async fn welcome(inner: &Arc<TransportInner>, connection: Connection, peer: Peer, version: u16) {
     // Before the link is in the pool, so that no packet's stream comes before this one.
     let opened = timeout(inner.settings.dial_deadline, connection.open_uni()).await;
     let Ok(Ok(stream)) = opened else {
@@ -167,7 +167,7 @@ async fn welcome(inner: &Arc<Inner>, connection: Connection, peer: Peer, version
 
 /// Adds a connection to the pool and starts its task. Returns false if the connection is refused;
 /// it is closed then.
-fn admit(inner: &Arc<Inner>, link: &Arc<Link>) -> bool {
+fn admit(inner: &Arc<TransportInner>, link: &Arc<Link>) -> bool {
     let member = link.peer.identity.member;
     if link.quota.is_barred(monotonic()) {
         inner.tally.count(Reason::Barred, format_args!("{member} comes again too soon"));
@@ -201,7 +201,7 @@ fn admit(inner: &Arc<Inner>, link: &Arc<Link>) -> bool {
 
 /// A dial in progress. When it is dropped and `failure` is set, the failure is reported.
 struct Dial {
-    inner: Arc<Inner>,
+    inner: Arc<TransportInner>,
     member: Option<MemberId>,
     address: SocketAddr,
     /// Why the dial failed. `None`: it succeeded.
@@ -227,8 +227,12 @@ impl Drop for Dial {
     }
 }
 
-/// Dials, after waiting for a free slot of [`dials_at_once`](super::Settings::dials_at_once).
-pub(super) async fn dial(inner: Arc<Inner>, member: Option<MemberId>, address: SocketAddr) {
+/// Dials, after waiting for a free slot of [`dials_at_once`](super::TransportSettings::dials_at_once).
+pub(super) async fn dial(
+    inner: Arc<TransportInner>,
+    member: Option<MemberId>,
+    address: SocketAddr,
+) {
     let failure = Some("its task ended".into());
     let mut dial = Dial { inner: inner.clone(), member, address, failure };
     let Ok(_turn) = inner.dials.acquire().await else { return };
@@ -241,7 +245,7 @@ pub(super) async fn dial(inner: Arc<Inner>, member: Option<MemberId>, address: S
 }
 
 async fn attempt(
-    inner: &Inner,
+    inner: &TransportInner,
     member: Option<MemberId>,
     address: SocketAddr,
 ) -> Result<Arc<Link>, String> {

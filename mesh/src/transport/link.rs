@@ -4,7 +4,7 @@
 //! ends. The link is then removed from the pool in every case, also after a panic.
 //!
 //! Sending never waits. Datagrams go into QUIC's own buffer, which drops the oldest. Messages by
-//! stream go into an [`Outbox`], in which the newest message replaces the oldest.
+//! stream go into an [`StreamQueue`], in which the newest message replaces the oldest.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,8 +22,8 @@ use super::peer_quota::{AdmitResult, PeerQuota};
 use super::pool::{PooledConnection, Removed};
 use super::settings::STREAM_WINDOW;
 use super::{
-    Code, DATAGRAM_LIMIT, Inner, LinkInfo, MESSAGE_LIMIT, Peer, Reason, TransportEvent, canonical,
-    rpc, words,
+    Code, DATAGRAM_LIMIT, LinkInfo, MESSAGE_LIMIT, Peer, Reason, TransportEvent, TransportInner,
+    canonical, rpc, words,
 };
 use crate::member::Delivery;
 
@@ -54,7 +54,7 @@ pub(super) struct Link {
     /// Quota of the member, shared by all its connections.
     pub(super) quota: Arc<PeerQuota>,
     used: AtomicU64,
-    outbox: Mutex<Outbox>,
+    outbox: Mutex<StreamQueue>,
 }
 
 impl PooledConnection for Arc<Link> {
@@ -74,7 +74,7 @@ impl PooledConnection for Arc<Link> {
 
 impl Link {
     pub(super) fn new(
-        inner: &Inner,
+        inner: &TransportInner,
         peer: Peer,
         connection: Connection,
         dialled: bool,
@@ -101,13 +101,13 @@ impl Link {
     }
 
     /// Marks the link as used now.
-    pub(super) fn touch(&self, inner: &Inner) {
+    pub(super) fn touch(&self, inner: &TransportInner) {
         self.used.store(inner.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Changes the number of open streams by `by`. A stream may have as many unread bytes as its
     /// window. The window of the connection grows by that, so that other traffic is not blocked.
-    pub(super) fn widen(&self, inner: &Inner, by: i32) {
+    pub(super) fn widen(&self, inner: &TransportInner, by: i32) {
         let mut open = lock(&self.open);
         *open = open.saturating_add_signed(by);
         let window =
@@ -120,7 +120,7 @@ impl Link {
     }
 
     /// Whether the member has a newer connection, which is used for sending.
-    fn is_superseded(&self, inner: &Inner) -> bool {
+    fn is_superseded(&self, inner: &TransportInner) -> bool {
         inner.link(self.peer.identity.member).is_some_and(|latest| latest.id != self.id)
     }
 
@@ -142,7 +142,12 @@ impl Link {
         }
     }
 
-    pub(super) fn send(self: &Arc<Self>, inner: &Arc<Inner>, bytes: Bytes, delivery: Delivery) {
+    pub(super) fn send(
+        self: &Arc<Self>,
+        inner: &Arc<TransportInner>,
+        bytes: Bytes,
+        delivery: Delivery,
+    ) {
         self.touch(inner);
         let room = self.connection.max_datagram_size().unwrap_or(0).min(DATAGRAM_LIMIT);
         if delivery == Delivery::Datagram && bytes.len() <= room {
@@ -174,13 +179,13 @@ impl Link {
 /// Messages that wait to be sent by stream. A task empties the outbox and ends when it is empty, so
 /// a quiet link has no task for it.
 #[derive(Default)]
-struct Outbox {
+struct StreamQueue {
     queue: VecDeque<Bytes>,
     bytes: usize,
     draining: bool,
 }
 
-impl Outbox {
+impl StreamQueue {
     /// Adds a message. Returns how many older messages it replaced, and whether the caller must
     /// start a task.
     fn push(&mut self, message: Bytes) -> (usize, bool) {
@@ -205,7 +210,7 @@ impl Outbox {
 }
 
 /// Sends the messages in the outbox, one after the other.
-async fn drain(inner: Arc<Inner>, link: Arc<Link>) {
+async fn drain(inner: Arc<TransportInner>, link: Arc<Link>) {
     loop {
         let Some(message) = lock(&link.outbox).pop() else { return };
         let sent = timeout(inner.settings.message_deadline, async {
@@ -255,7 +260,7 @@ impl Drop for Outgoing {
 
 /// Why bytes of a stream were refused.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum StreamRefusal {
     /// The stream has more bytes than allowed.
     TooLarge,
     /// The memory budget is used up, of all links or of this member.
@@ -290,11 +295,11 @@ pub(super) enum Take {
 
 /// Reads bytes. Memory grows with the bytes received, not with a length that the peer claims.
 pub(super) async fn take_in(
-    inner: &Inner,
+    inner: &TransportInner,
     link: &Link,
     stream: &mut RecvStream,
     take: Take,
-) -> Result<Bytes, Refused> {
+) -> Result<Bytes, StreamRefusal> {
     let mut bytes = Vec::new();
     let inbound = [&link.quota.inbound, &inner.inbound];
     let mut shares: [Option<OwnedSemaphorePermit>; 2] = [None, None];
@@ -305,17 +310,18 @@ pub(super) async fn take_in(
             // One byte more than allowed, to detect a longer stream.
             Take::UpTo(limit) => limit + 1 - bytes.len(),
         };
-        let chunk = stream.read_chunk(room.min(CHUNK), true).await.map_err(Refused::Broken)?;
+        let chunk =
+            stream.read_chunk(room.min(CHUNK), true).await.map_err(StreamRefusal::Broken)?;
         let Some(chunk) = chunk else {
             if matches!(take, Take::Exactly(_)) {
-                return Err(Refused::Short);
+                return Err(StreamRefusal::Short);
             }
             break;
         };
         let length = u32::try_from(chunk.bytes.len()).expect("a chunk has at most CHUNK bytes");
         for (of, quota) in inbound.into_iter().zip(&mut shares) {
             let more = of.clone().try_acquire_many_owned(length);
-            let more = more.map_err(|_| Refused::OverBudget)?;
+            let more = more.map_err(|_| StreamRefusal::OverBudget)?;
             match quota {
                 Some(quota) => quota.merge(more),
                 None => *quota = Some(more),
@@ -323,7 +329,7 @@ pub(super) async fn take_in(
         }
         bytes.extend_from_slice(&chunk.bytes);
         if matches!(take, Take::UpTo(limit) if bytes.len() > limit) {
-            return Err(Refused::TooLarge);
+            return Err(StreamRefusal::TooLarge);
         }
     }
     Ok(Bytes::from_owner(CountedBytes { bytes, _shares: shares }))
@@ -331,7 +337,7 @@ pub(super) async fn take_in(
 
 /// Removes the link from the pool when its task ends, also after a panic.
 struct PoolGuard {
-    inner: Arc<Inner>,
+    inner: Arc<TransportInner>,
     link: Arc<Link>,
 }
 
@@ -364,7 +370,11 @@ impl Drop for PoolGuard {
 /// A superseded connection that is unused for the idle timeout is closed by the side that dialled
 /// it. Without that, keep-alives would keep it open without a time limit. If both sides closed,
 /// each could close the connection that the other one uses.
-pub(super) async fn run(inner: Arc<Inner>, link: Arc<Link>, mut told: oneshot::Receiver<()>) {
+pub(super) async fn run(
+    inner: Arc<TransportInner>,
+    link: Arc<Link>,
+    mut told: oneshot::Receiver<()>,
+) {
     let seated = PoolGuard { inner: inner.clone(), link: link.clone() };
     // Must end before `seated` is dropped: no packet may come after `LinkDown`.
     let mut streams = JoinSet::new();
@@ -411,18 +421,18 @@ pub(super) async fn run(inner: Arc<Inner>, link: Arc<Link>, mut told: oneshot::R
     drop(seated);
 }
 
-async fn read_message(inner: Arc<Inner>, link: Arc<Link>, mut stream: RecvStream) {
+async fn read_message(inner: Arc<TransportInner>, link: Arc<Link>, mut stream: RecvStream) {
     let message = take_in(&inner, &link, &mut stream, Take::UpTo(MESSAGE_LIMIT));
     let reason = match timeout(inner.settings.message_deadline, message).await {
         Ok(Ok(bytes)) => return deliver(&inner, &link, bytes),
-        Ok(Err(Refused::TooLarge)) => Reason::IncomingOversized,
-        Ok(Err(Refused::OverBudget)) => Reason::OverBudget,
-        Ok(Err(Refused::Short | Refused::Broken(_))) | Err(_) => Reason::IncomingBroken,
+        Ok(Err(StreamRefusal::TooLarge)) => Reason::IncomingOversized,
+        Ok(Err(StreamRefusal::OverBudget)) => Reason::OverBudget,
+        Ok(Err(StreamRefusal::Short | StreamRefusal::Broken(_))) | Err(_) => Reason::IncomingBroken,
     };
     inner.tally.count(reason, link.peer.identity.member);
 }
 
-fn deliver(inner: &Inner, link: &Link, bytes: Bytes) {
+fn deliver(inner: &TransportInner, link: &Link, bytes: Bytes) {
     link.touch(inner);
     let from = link.peer.identity.member;
     let bytes = match link.quota.take(monotonic(), bytes) {
@@ -448,7 +458,7 @@ mod tests {
 
     #[test]
     fn the_newest_message_replaces_the_oldest_by_number_and_by_bytes() {
-        let mut outbox = Outbox::default();
+        let mut outbox = StreamQueue::default();
         assert_eq!(outbox.push(Bytes::from_static(b"0")), (0, true));
         for n in 1..OUTBOX_MESSAGES {
             assert_eq!(outbox.push(Bytes::from(n.to_string())), (0, false));

@@ -113,12 +113,12 @@ mod tests {
     use volvox_protocol::time::Timestamp;
 
     use super::*;
-    use crate::identity::{Kind, MemberIdentity};
+    use crate::identity::{MemberIdentity, MemberKind};
 
     fn peer(n: u8) -> Peer {
         let identity = MemberIdentity {
             member: MemberId([n; 16]),
-            kind: Kind::Cell,
+            kind: MemberKind::Cell,
             name: CellId::new("x").unwrap(),
             public_key: [0; 32],
             not_before: Timestamp::from_secs(0),

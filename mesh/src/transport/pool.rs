@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use super::Peer;
-use crate::identity::{Kind, MemberId};
+use crate::identity::{MemberId, MemberKind};
 
 /// Maximum number of connections of one member. A newer one displaces the oldest.
 const CONNECTIONS: usize = 2;
@@ -32,7 +32,7 @@ pub(super) trait PooledConnection {
 }
 
 /// The links, by member. Each has at least one connection; the latest is the last.
-pub(super) struct Pool<C> {
+pub(super) struct LinkPool<C> {
     most: usize,
     links: BTreeMap<MemberId, Vec<C>>,
 }
@@ -46,7 +46,7 @@ pub(super) struct Admitted<C> {
     pub(super) displaced: Option<(MemberId, Vec<C>)>,
 }
 
-/// Result of [`Pool::remove`].
+/// Result of [`LinkPool::remove`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Removed {
     /// The connection is not in the pool: it was displaced or closed before.
@@ -57,7 +57,7 @@ pub(super) enum Removed {
     Last,
 }
 
-impl<C: PooledConnection> Pool<C> {
+impl<C: PooledConnection> LinkPool<C> {
     pub(super) fn new(most: usize) -> Self {
         Self { most, links: BTreeMap::new() }
     }
@@ -73,7 +73,7 @@ impl<C: PooledConnection> Pool<C> {
         let mut displaced = None;
         if self.links.len() >= self.most {
             let precious =
-                connection.dialled() || connection.peer().identity.kind == Kind::Coordinator;
+                connection.dialled() || connection.peer().identity.kind == MemberKind::Coordinator;
             let oldest = self.least_recent().filter(|_| precious)?;
             displaced = self.links.remove_entry(&oldest);
         }
@@ -85,7 +85,7 @@ impl<C: PooledConnection> Pool<C> {
     fn least_recent(&self) -> Option<MemberId> {
         let used = |link: &[C]| link.iter().map(PooledConnection::last_used).max();
         let cells = self.links.iter().filter(|(_, link)| {
-            link.iter().all(|connection| connection.peer().identity.kind == Kind::Cell)
+            link.iter().all(|connection| connection.peer().identity.kind == MemberKind::Cell)
         });
         cells.min_by_key(|(_, link)| used(link)).map(|(member, _)| *member)
     }
@@ -160,7 +160,7 @@ mod tests {
         MemberId([n; 16])
     }
 
-    fn fake(id: u64, n: u8, kind: Kind) -> Fake {
+    fn fake(id: u64, n: u8, kind: MemberKind) -> Fake {
         let identity = MemberIdentity {
             member: member(n),
             kind,
@@ -175,13 +175,13 @@ mod tests {
 
     #[test]
     fn the_latest_of_two_is_used_and_the_third_drives_out_the_first() {
-        let mut pool = Pool::new(1);
+        let mut pool = LinkPool::new(1);
         for id in 1..=2 {
-            let admitted = pool.admit(fake(id, 1, Kind::Cell)).unwrap();
+            let admitted = pool.admit(fake(id, 1, MemberKind::Cell)).unwrap();
             assert_eq!(admitted, Admitted { surplus: None, displaced: None });
             assert_eq!(pool.latest(member(1)).unwrap().id, id);
         }
-        assert_eq!(pool.admit(fake(3, 1, Kind::Cell)).unwrap().surplus.unwrap().id, 1);
+        assert_eq!(pool.admit(fake(3, 1, MemberKind::Cell)).unwrap().surplus.unwrap().id, 1);
         assert_eq!(pool.remove(member(1), 1), Removed::Unknown);
         assert_eq!(pool.remove(member(1), 3), Removed::OthersLeft);
         assert_eq!(pool.latest(member(1)).unwrap().id, 2);
@@ -192,25 +192,25 @@ mod tests {
 
     #[test]
     fn a_full_pool_refuses_cells_and_makes_room_for_coordinators_and_for_dials() {
-        let mut pool = Pool::new(3);
+        let mut pool = LinkPool::new(3);
         for (id, n) in [(1, 1), (2, 2)] {
-            pool.admit(fake(id, n, Kind::Cell)).unwrap();
+            pool.admit(fake(id, n, MemberKind::Cell)).unwrap();
         }
-        pool.admit(fake(0, 3, Kind::Coordinator)).unwrap();
-        assert!(pool.admit(fake(4, 4, Kind::Cell)).is_none());
-        let admitted = pool.admit(fake(5, 5, Kind::Coordinator)).unwrap();
+        pool.admit(fake(0, 3, MemberKind::Coordinator)).unwrap();
+        assert!(pool.admit(fake(4, 4, MemberKind::Cell)).is_none());
+        let admitted = pool.admit(fake(5, 5, MemberKind::Coordinator)).unwrap();
         // The link of the coordinator was used even earlier, and stays.
         assert_eq!(admitted.displaced.unwrap().0, member(1));
-        let dialled = Fake { dialled: true, ..fake(6, 6, Kind::Cell) };
+        let dialled = Fake { dialled: true, ..fake(6, 6, MemberKind::Cell) };
         assert_eq!(pool.admit(dialled).unwrap().displaced.unwrap().0, member(2));
         assert_eq!(pool.len(), 3);
     }
 
     #[test]
     fn a_pool_full_of_coordinators_refuses_everybody() {
-        let mut pool = Pool::new(1);
-        pool.admit(fake(1, 1, Kind::Coordinator)).unwrap();
-        let dialled = Fake { dialled: true, ..fake(2, 2, Kind::Coordinator) };
+        let mut pool = LinkPool::new(1);
+        pool.admit(fake(1, 1, MemberKind::Coordinator)).unwrap();
+        let dialled = Fake { dialled: true, ..fake(2, 2, MemberKind::Coordinator) };
         assert!(pool.admit(dialled).is_none());
         assert_eq!(pool.all().count(), 1);
         assert_eq!(pool.take(member(1)).unwrap().len(), 1);

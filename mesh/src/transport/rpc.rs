@@ -12,12 +12,12 @@ use bytes::Bytes;
 use quinn::{ReadError, ReadExactError, RecvStream, WriteError};
 use tokio::time::timeout;
 
-use super::link::{Link, Outgoing, Refused, Take, take_in};
-use super::{Inner, Reason, Transport, stream, words};
+use super::link::{Link, Outgoing, StreamRefusal, Take, take_in};
+use super::{Reason, Transport, TransportInner, stream, words};
 use crate::codec;
 use crate::identity::MemberId;
 use crate::request::frame::{self, REFUSAL_TEXT, REPLY_HEAD, REQUEST_HEAD};
-use crate::request::{AskError, Refusal, Request};
+use crate::request::{AskError, Request, RpcRefusal};
 
 /// Time limit for the head of a request.
 const HEAD_DEADLINE: Duration = Duration::from_secs(10);
@@ -48,7 +48,7 @@ impl Transport {
 
 /// Sends one request and receives the reply.
 async fn call(
-    inner: &Inner,
+    inner: &TransportInner,
     to: MemberId,
     method: u16,
     body: Vec<u8>,
@@ -70,7 +70,7 @@ pub(super) enum Then {
 
 /// Sends a request and receives the reply. Also returns both ends of the stream.
 pub(super) async fn exchange(
-    inner: &Inner,
+    inner: &TransportInner,
     link: &Link,
     method: u16,
     body: Vec<u8>,
@@ -103,7 +103,11 @@ pub(super) async fn exchange(
 }
 
 /// Reads the reply and returns its body.
-async fn take_reply(inner: &Inner, link: &Link, reply: &mut RecvStream) -> Result<Bytes, AskError> {
+async fn take_reply(
+    inner: &TransportInner,
+    link: &Link,
+    reply: &mut RecvStream,
+) -> Result<Bytes, AskError> {
     let mut head = [0; REPLY_HEAD];
     reply.read_exact(&mut head).await.map_err(|error| match error {
         ReadExactError::FinishedEarly(_) => AskError::BadReply("it ends too early".into()),
@@ -119,12 +123,14 @@ async fn take_reply(inner: &Inner, link: &Link, reply: &mut RecvStream) -> Resul
     }
     let taken = take_in(inner, link, reply, Take::Exactly(length)).await;
     let body = taken.map_err(|refused| match refused {
-        Refused::Broken(error) => broken(error),
-        Refused::OverBudget => {
+        StreamRefusal::Broken(error) => broken(error),
+        StreamRefusal::OverBudget => {
             inner.tally.count(Reason::OverBudget, link.peer.identity.member);
             AskError::BadReply("too many bytes came at once".into())
         }
-        Refused::Short | Refused::TooLarge => AskError::BadReply("it ends too early".into()),
+        StreamRefusal::Short | StreamRefusal::TooLarge => {
+            AskError::BadReply("it ends too early".into())
+        }
     })?;
     link.touch(inner);
     if head.is_ok() {
@@ -133,7 +139,7 @@ async fn take_reply(inner: &Inner, link: &Link, reply: &mut RecvStream) -> Resul
     match head.refusal(&body) {
         // The clock of the member was slightly ahead. The result is the same as if the deadline had
         // passed here first.
-        Refusal::DeadlineExceeded => Err(AskError::Deadline),
+        RpcRefusal::DeadlineExceeded => Err(AskError::Deadline),
         refusal => Err(AskError::Refused(refusal)),
     }
 }
@@ -142,7 +148,7 @@ async fn take_reply(inner: &Inner, link: &Link, reply: &mut RecvStream) -> Resul
 fn broken(error: ReadError) -> AskError {
     match error {
         ReadError::Reset(_) => {
-            AskError::Refused(Refusal::Failed("the member broke off the request".into()))
+            AskError::Refused(RpcRefusal::Failed("the member broke off the request".into()))
         }
         ReadError::ConnectionLost(error) => AskError::Lost(words(&error)),
         error @ (ReadError::ClosedStream
@@ -153,7 +159,7 @@ fn broken(error: ReadError) -> AskError {
 
 /// Serves one request. Stops early if the caller cancels.
 pub(super) async fn serve(
-    inner: Arc<Inner>,
+    inner: Arc<TransportInner>,
     link: Arc<Link>,
     mut reply: Outgoing,
     mut request: RecvStream,
@@ -178,18 +184,18 @@ pub(super) async fn serve(
     let Some(answer) = answer else { return };
     let answer = answer.and_then(|body| match body.len() <= inner.settings.reply_limit {
         true => Ok(body),
-        false => Err(Refusal::TooLarge),
+        false => Err(RpcRefusal::TooLarge),
     });
     let reason = match &answer {
-        Err(Refusal::Busy) => Some(Reason::RequestBusy),
-        Err(Refusal::TooLarge) => Some(Reason::RequestTooLarge),
-        Err(Refusal::Malformed(_)) => Some(Reason::RequestMalformed),
+        Err(RpcRefusal::Busy) => Some(Reason::RequestBusy),
+        Err(RpcRefusal::TooLarge) => Some(Reason::RequestTooLarge),
+        Err(RpcRefusal::Malformed(_)) => Some(Reason::RequestMalformed),
         Ok(_)
         | Err(
-            Refusal::Unsupported
-            | Refusal::DeadlineExceeded
-            | Refusal::Failed(_)
-            | Refusal::NotAllowed(_),
+            RpcRefusal::Unsupported
+            | RpcRefusal::DeadlineExceeded
+            | RpcRefusal::Failed(_)
+            | RpcRefusal::NotAllowed(_),
         ) => None,
     };
     if let Some(reason) = reason {
@@ -201,8 +207,8 @@ pub(super) async fn serve(
 }
 
 /// Reads the head of a request. `None`: the caller reset the stream.
-async fn take_head(request: &mut RecvStream) -> Option<Result<frame::RequestHead, Refusal>> {
-    let malformed = |text: &str| Some(Err(Refusal::Malformed(text.into())));
+async fn take_head(request: &mut RecvStream) -> Option<Result<frame::RequestHead, RpcRefusal>> {
+    let malformed = |text: &str| Some(Err(RpcRefusal::Malformed(text.into())));
     let mut head = [0; REQUEST_HEAD];
     match timeout(HEAD_DEADLINE, request.read_exact(&mut head)).await {
         Ok(Ok(())) => {}
@@ -218,39 +224,39 @@ async fn take_head(request: &mut RecvStream) -> Option<Result<frame::RequestHead
 
 /// Reads the body of a request. `None`: the caller reset the stream.
 pub(super) async fn body(
-    inner: &Inner,
+    inner: &TransportInner,
     link: &Link,
     request: &mut RecvStream,
     head: frame::RequestHead,
-) -> Option<Result<Bytes, Refusal>> {
+) -> Option<Result<Bytes, RpcRefusal>> {
     let length = usize::try_from(head.length).unwrap_or(usize::MAX);
     if length > inner.settings.request_limit {
-        return Some(Err(Refusal::TooLarge));
+        return Some(Err(RpcRefusal::TooLarge));
     }
     match take_in(inner, link, request, Take::Exactly(length)).await {
         Ok(body) => Some(Ok(body)),
-        Err(Refused::OverBudget) => Some(Err(Refusal::Busy)),
-        Err(Refused::Short | Refused::TooLarge) => {
-            Some(Err(Refusal::Malformed("it ends too early".into())))
+        Err(StreamRefusal::OverBudget) => Some(Err(RpcRefusal::Busy)),
+        Err(StreamRefusal::Short | StreamRefusal::TooLarge) => {
+            Some(Err(RpcRefusal::Malformed("it ends too early".into())))
         }
-        Err(Refused::Broken(_)) => None,
+        Err(StreamRefusal::Broken(_)) => None,
     }
 }
 
 /// Reads the body and calls the service. `None`: the caller reset the stream.
 async fn answer(
-    inner: &Inner,
+    inner: &TransportInner,
     link: &Link,
     request: &mut RecvStream,
     head: frame::RequestHead,
-) -> Option<Result<Vec<u8>, Refusal>> {
+) -> Option<Result<Vec<u8>, RpcRefusal>> {
     let length = usize::try_from(head.length).unwrap_or(usize::MAX);
     if length > inner.settings.request_limit {
-        return Some(Err(Refusal::TooLarge));
+        return Some(Err(RpcRefusal::TooLarge));
     }
     let (Ok(_of_link), Ok(_of_all)) = (link.serving.try_acquire(), inner.requests.try_acquire())
     else {
-        return Some(Err(Refusal::Busy));
+        return Some(Err(RpcRefusal::Busy));
     };
     let deadline = head.deadline.min(SERVE_MOST);
     let work = async {
@@ -261,5 +267,5 @@ async fn answer(
         let from = link.peer.identity.clone();
         Some(inner.service.answer(from, head.method, body, deadline).await)
     };
-    timeout(deadline, work).await.unwrap_or(Some(Err(Refusal::DeadlineExceeded)))
+    timeout(deadline, work).await.unwrap_or(Some(Err(RpcRefusal::DeadlineExceeded)))
 }

@@ -40,7 +40,7 @@ const CRYPTO_BUFFER: usize = 16 << 10;
 /// Buffers for connections that are not accepted yet, in bytes: for one, and for all of them.
 const INCOMING_BUFFER: u64 = 8 << 10;
 const INCOMING_BUFFERS: u64 = 2 << 20;
-/// Maximum of [`Settings::idle_timeout`].
+/// Maximum of [`TransportSettings::idle_timeout`].
 const IDLE_MOST: Duration = Duration::from_secs(86_400);
 /// Packet size that every path on the internet carries without fragmentation, in bytes.
 const INITIAL_MTU: u16 = 1_200;
@@ -50,7 +50,7 @@ const INITIAL_RTT: Duration = Duration::from_millis(100);
 
 /// Limits and times of a transport.
 #[derive(Clone)]
-pub struct Settings {
+pub struct TransportSettings {
     /// Address of the UDP socket. The IPv6 wildcard also accepts IPv4. On a machine without IPv6 it
     /// becomes the IPv4 wildcard.
     pub listen: SocketAddr,
@@ -107,7 +107,7 @@ pub struct Settings {
     pub enrolment: Option<enrolment::Enrolment>,
 }
 
-impl Settings {
+impl TransportSettings {
     /// quinn's endpoint: after a restart it recognises connection ids of the process before.
     pub(super) fn endpoint(&self) -> EndpointConfig {
         let Some(key) = self.reset_key else { return EndpointConfig::default() };

@@ -22,11 +22,11 @@ use volvox_protocol::stream::{Frame, FrameError};
 
 use super::link::{BROKEN_OFF, Link, Outgoing};
 use super::rpc::{self, Then};
-use super::{Inner, Reason, Transport, words};
+use super::{Reason, Transport, TransportInner, words};
 use crate::codec;
 use crate::identity::MemberId;
 use crate::request::frame::{self, RequestHead};
-use crate::request::{AskError, Refusal, StreamingRequest};
+use crate::request::{AskError, RpcRefusal, StreamingRequest};
 
 /// Default time that a reader waits for bytes from the other end.
 pub const IDLE: Duration = Duration::from_secs(60);
@@ -57,14 +57,14 @@ pub enum StreamError {
 /// Permit for one open stream: a slot of the link and of all links, and the stream's part of the
 /// receive window.
 struct StreamPermit {
-    inner: Arc<Inner>,
+    inner: Arc<TransportInner>,
     link: Arc<Link>,
     _permits: [OwnedSemaphorePermit; 2],
 }
 
 impl StreamPermit {
     /// Takes a permit. `None`: the number of open streams is at its limit.
-    fn take(inner: &Arc<Inner>, link: &Arc<Link>) -> Option<Arc<StreamPermit>> {
+    fn take(inner: &Arc<TransportInner>, link: &Arc<Link>) -> Option<Arc<StreamPermit>> {
         let of_link = link.streams.clone().try_acquire_owned().ok()?;
         let of_all = inner.streams.clone().try_acquire_owned().ok()?;
         let permits = [of_link, of_all];
@@ -198,7 +198,7 @@ impl Transport {
         async move {
             let link = inner.link(to).ok_or(AskError::NoLink)?;
             let lease =
-                StreamPermit::take(&inner, &link).ok_or(AskError::Refused(Refusal::Busy))?;
+                StreamPermit::take(&inner, &link).ok_or(AskError::Refused(RpcRefusal::Busy))?;
             let begun = rpc::exchange(&inner, &link, R::METHOD, body, deadline, Then::GoOn);
             let begun = timeout(deadline, begun).await.map_err(|_| AskError::Deadline)??;
             let (reply, stream, incoming) = begun;
@@ -227,7 +227,7 @@ fn ends(
 
 /// Serves one streaming request. Stops when the caller stops reading.
 pub(super) async fn serve(
-    inner: Arc<Inner>,
+    inner: Arc<TransportInner>,
     link: Arc<Link>,
     mut reply: Outgoing,
     mut request: RecvStream,
@@ -237,10 +237,10 @@ pub(super) async fn serve(
     let serving = async {
         let Some(lease) = StreamPermit::take(&inner, &link) else {
             inner.tally.count(Reason::RequestBusy, link.peer.identity.member);
-            return refuse(&mut reply, Refusal::Busy).await;
+            return refuse(&mut reply, RpcRefusal::Busy).await;
         };
         let opening = timeout(head.deadline, open(&inner, &link, &mut request, head)).await;
-        let opened = opening.unwrap_or(Some(Err(Refusal::DeadlineExceeded)));
+        let opened = opening.unwrap_or(Some(Err(RpcRefusal::DeadlineExceeded)));
         let (body, talk) = match opened {
             None => return,
             Some(Err(refusal)) => return refuse(&mut reply, refusal).await,
@@ -261,11 +261,11 @@ pub(super) async fn serve(
 
 /// Reads the body and calls the service. `None`: the caller reset the stream.
 async fn open(
-    inner: &Inner,
+    inner: &TransportInner,
     link: &Link,
     request: &mut RecvStream,
     head: RequestHead,
-) -> Option<Result<(Vec<u8>, crate::request::Talk), Refusal>> {
+) -> Option<Result<(Vec<u8>, crate::request::StreamHandler), RpcRefusal>> {
     let body = match rpc::body(inner, link, request, head).await? {
         Ok(body) => body,
         Err(refusal) => return Some(Err(refusal)),
@@ -274,7 +274,7 @@ async fn open(
     Some(inner.service.converse(from, head.method, body).await)
 }
 
-async fn refuse(reply: &mut Outgoing, refusal: Refusal) {
+async fn refuse(reply: &mut Outgoing, refusal: RpcRefusal) {
     let bytes = Bytes::from(frame::reply(Err(refusal)));
     // A peer that does not accept the refusal gets none.
     let _ = timeout(rpc::REPLY_DEADLINE, reply.finish_with(&mut [bytes])).await;

@@ -24,7 +24,7 @@ use volvox_protocol::id::CellId;
 use volvox_protocol::time::Timestamp;
 
 use super::*;
-use crate::identity::{Kind, MemberIdentity};
+use crate::identity::{MemberIdentity, MemberKind};
 use crate::request::Router;
 
 /// Long enough for an overloaded machine, and a limit for a test that hangs.
@@ -83,10 +83,10 @@ impl Authority {
         Tls { server: Arc::new(server), client: Arc::new(client), identify: Arc::new(identify) }
     }
 
-    fn tls(&self, kind: Kind, n: u8) -> Tls {
+    fn tls(&self, kind: MemberKind, n: u8) -> Tls {
         match kind {
-            Kind::Cell => self.tls_named(&format!("cell-{n}")),
-            Kind::Coordinator => self.tls_named(&format!("coordinator-{n}")),
+            MemberKind::Cell => self.tls_named(&format!("cell-{n}")),
+            MemberKind::Coordinator => self.tls_named(&format!("coordinator-{n}")),
         }
     }
 
@@ -107,7 +107,7 @@ fn identify(shown: Option<&[CertificateDer<'static>]>) -> Result<Peer, Certifica
     let name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
     let name = name.ok_or_else(malformed)?;
     let (kind, n) = name.split_once('-').ok_or_else(malformed)?;
-    let kind = if kind == "cell" { Kind::Cell } else { Kind::Coordinator };
+    let kind = if kind == "cell" { MemberKind::Cell } else { MemberKind::Coordinator };
     let identity = MemberIdentity {
         member: member(n.parse().map_err(|_| malformed())?),
         kind,
@@ -132,7 +132,7 @@ struct Side {
 
 /// Builder of a member under test.
 struct Build {
-    settings: Settings,
+    settings: TransportSettings,
     tls: Tls,
     service: Router,
     capacity: usize,
@@ -141,12 +141,12 @@ struct Build {
 
 impl Build {
     fn new(authority: &Authority, n: u8) -> Self {
-        Self::of_kind(authority, Kind::Cell, n)
+        Self::of_kind(authority, MemberKind::Cell, n)
     }
 
-    fn of_kind(authority: &Authority, kind: Kind, n: u8) -> Self {
+    fn of_kind(authority: &Authority, kind: MemberKind, n: u8) -> Self {
         Self {
-            settings: Settings::cell(loopback()),
+            settings: TransportSettings::cell(loopback()),
             tls: authority.tls(kind, n),
             service: Router::new(),
             capacity: 256,
@@ -154,7 +154,7 @@ impl Build {
         }
     }
 
-    fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+    fn set(mut self, change: impl FnOnce(&mut TransportSettings)) -> Self {
         change(&mut self.settings);
         self
     }
@@ -266,14 +266,14 @@ async fn raw_with(
     let mut tls = tls;
     tls.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     let endpoint = Endpoint::client(loopback()).unwrap();
-    let config = Settings::cell(loopback()).client_with(tls).unwrap();
+    let config = TransportSettings::cell(loopback()).client_with(tls).unwrap();
     let connecting = endpoint.connect_with(config, to, SERVER_NAME).unwrap();
     let connection = patiently("a handshake", connecting).await?;
     Ok(Raw { _endpoint: endpoint, connection })
 }
 
 async fn raw(authority: &Authority, n: u8, to: &mut Side) -> Raw {
-    let tls = (*authority.tls(Kind::Cell, n).client).clone();
+    let tls = (*authority.tls(MemberKind::Cell, n).client).clone();
     let raw = raw_with(tls, &[b"volvox-mesh/1"], to.address()).await.unwrap();
     assert_eq!(to.link_up().await.0, member(n));
     raw

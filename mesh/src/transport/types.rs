@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rustls::pki_types::CertificateDer;
 
 use super::DIALS;
-use crate::identity::{CertificateError, Kind, MemberId, MemberIdentity};
+use crate::identity::{CertificateError, MemberId, MemberIdentity, MemberKind};
 
 /// Reads and checks the certificates that a peer presented. `None`: it presented none.
 pub type Identify =
@@ -124,7 +124,7 @@ pub struct LinkInfo {
     /// The other member.
     pub member: MemberId,
     /// Kind of the other member.
-    pub kind: Kind,
+    pub kind: MemberKind,
     /// Current remote address.
     pub address: SocketAddr,
     /// Whether this member dialled the connection that is used for sending.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc};
-use volvox_mesh::driver::{Config, Mesh, enrolment, join};
-use volvox_mesh::identity::Kind;
+use volvox_mesh::driver::{Mesh, MeshConfig, enrolment, join};
+use volvox_mesh::identity::MemberKind;
 use volvox_mesh::member::MemberEvent;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::simulation::{sample_info, sample_load};
@@ -68,11 +68,11 @@ async fn live(orders: Orders, mut inbox: mpsc::Receiver<String>) -> Result<(), F
         && MemberFolder::open(&orders.folder)?.load(system_clock()()).is_err()
     {
         let folder = MemberFolder::open(&orders.folder)?;
-        join(&JoinToken::parse(token)?, Kind::Cell, &name, &folder).await?;
+        join(&JoinToken::parse(token)?, MemberKind::Cell, &name, &folder).await?;
     }
     let path = orders.authority.as_ref();
     let authority = path.map(|path| open_authority(system_clock()(), path));
-    let config = Config {
+    let config = MeshConfig {
         folder: orders.folder.clone(),
         listen: orders.listen,
         advertise: None,

@@ -16,7 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use volvox_mesh::identity::Kind;
+use volvox_mesh::identity::MemberKind;
 use volvox_mesh::tls::authority::{Authority, AuthorityError, VALIDITY};
 use volvox_mesh::tls::config::system_clock;
 use volvox_mesh::tls::credentials::{Credentials, MemberFolder};
@@ -59,9 +59,9 @@ impl Cluster {
         let now = system_clock()();
         let path = folder.path().join("authority");
         let mut authority = open_authority(now, &path);
-        appoint(&mut authority, now, Kind::Coordinator, &folder.path().join("c-1"));
+        appoint(&mut authority, now, MemberKind::Coordinator, &folder.path().join("c-1"));
         let order = TokenOrder {
-            kind: Kind::Cell,
+            kind: MemberKind::Cell,
             cell: None,
             clash: NameConflict::Refuse,
             uses: 32,
@@ -73,7 +73,7 @@ impl Cluster {
     }
 
     /// Makes somebody a member without a word on the network; before the coordinator starts.
-    pub fn appoint(&self, kind: Kind, name: &str, now: Timestamp) -> Credentials {
+    pub fn appoint(&self, kind: MemberKind, name: &str, now: Timestamp) -> Credentials {
         let path = self.path("authority");
         let mut authority = open_authority(now, &path);
         appoint(&mut authority, now, kind, &self.path(name))
@@ -106,7 +106,12 @@ impl Cluster {
 }
 
 /// The last part of the folder's path is the name.
-fn appoint(authority: &mut Authority, now: Timestamp, kind: Kind, folder: &Path) -> Credentials {
+fn appoint(
+    authority: &mut Authority,
+    now: Timestamp,
+    kind: MemberKind,
+    folder: &Path,
+) -> Credentials {
     let name = CellId::new(folder.file_name().unwrap().to_str().unwrap()).unwrap();
     let folder = MemberFolder::open(folder).unwrap();
     let key = folder.joining_key().unwrap();

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use volvox_mesh::driver::{Config, MemberView, Mesh, enrolment, join};
-use volvox_mesh::identity::{Kind, MemberId};
+use volvox_mesh::driver::{MemberView, Mesh, MeshConfig, enrolment, join};
+use volvox_mesh::identity::{MemberId, MemberKind};
 use volvox_mesh::member::MemberState;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::request::{Request, Router, Service};
@@ -55,8 +55,13 @@ impl Cluster {
         let mut authority = self.authority.lock().unwrap();
         let name = CellId::new(name).unwrap();
         let now = system_clock()();
-        let issued =
-            authority.appoint(now, Kind::Coordinator, name, key.public(), NameConflict::Refuse);
+        let issued = authority.appoint(
+            now,
+            MemberKind::Coordinator,
+            name,
+            key.public(),
+            NameConflict::Refuse,
+        );
         let issued = issued.unwrap();
         let ca = authority.ca().clone();
         folder.store(&Credentials::new(key, issued.certificate, ca).unwrap()).unwrap();
@@ -65,7 +70,7 @@ impl Cluster {
 
     pub fn token(&self, at: &[SocketAddr], uses: u32) -> JoinToken {
         let order = TokenOrder {
-            kind: Kind::Cell,
+            kind: MemberKind::Cell,
             cell: None,
             clash: NameConflict::Refuse,
             uses,
@@ -76,8 +81,8 @@ impl Cluster {
         self.authority.lock().unwrap().create_token(system_clock()(), addresses, order).unwrap()
     }
 
-    pub fn config(&self, name: &str, seeds: &[SocketAddr]) -> Config {
-        Config {
+    pub fn config(&self, name: &str, seeds: &[SocketAddr]) -> MeshConfig {
+        MeshConfig {
             folder: self.path(name),
             listen: loopback(),
             advertise: None,
@@ -99,7 +104,7 @@ impl Cluster {
         seeds: &[SocketAddr],
     ) -> Running {
         let enrolment = Some(enrolment(self.authority.clone()));
-        let config = Config { enrolment, listen, ..self.config(name, seeds) };
+        let config = MeshConfig { enrolment, listen, ..self.config(name, seeds) };
         Running::start(config, Arc::new(Router::new()))
     }
 
@@ -113,7 +118,7 @@ impl Cluster {
         name: &str,
         coordinator: &Running,
         service: Arc<dyn Service>,
-        change: impl FnOnce(Config) -> Config,
+        change: impl FnOnce(MeshConfig) -> MeshConfig,
     ) -> Running {
         let at = coordinator.mesh.listens_at();
         self.join(name, &self.token(&[at], 1));
@@ -123,7 +128,7 @@ impl Cluster {
     pub fn join(&self, name: &str, token: &JoinToken) -> Credentials {
         let folder = MemberFolder::open(&self.path(name)).unwrap();
         let name = CellId::new(name).unwrap();
-        block_on(join(token, Kind::Cell, &name, &folder)).unwrap()
+        block_on(join(token, MemberKind::Cell, &name, &folder)).unwrap()
     }
 
     /// A cell that has its certificate starts again.
@@ -139,7 +144,7 @@ pub struct Running {
 }
 
 impl Running {
-    pub fn start(config: Config, service: Arc<dyn Service>) -> Running {
+    pub fn start(config: MeshConfig, service: Arc<dyn Service>) -> Running {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

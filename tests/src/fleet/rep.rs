@@ -17,10 +17,10 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use volvox_host::sync::lock;
 use volvox_mesh::driver::Mesh;
-use volvox_mesh::identity::{Kind, MemberId};
+use volvox_mesh::identity::{MemberId, MemberKind};
 use volvox_mesh::member::MemberEvent;
 use volvox_mesh::request::methods::open;
-use volvox_mesh::request::{AskError, Refusal, Router};
+use volvox_mesh::request::{AskError, Router, RpcRefusal};
 use volvox_protocol::actual_lrp::{InstanceKey, LrpKey, NetInfo, PortMapping, Running};
 use volvox_protocol::cell::{CellCapacity, CellInfo, CellLoad, RootfsProvider};
 use volvox_protocol::cell_rpc::{
@@ -131,11 +131,11 @@ pub(super) fn router(deeds: mpsc::Sender<Deed>) -> Router {
     Router::new().on::<CellOrders, _, _>(move |from, orders, _| {
         let deeds = deeds.clone();
         async move {
-            if from.kind != Kind::Coordinator {
-                return Err(Refusal::NotAllowed("only a coordinator orders".to_owned()));
+            if from.kind != MemberKind::Coordinator {
+                return Err(RpcRefusal::NotAllowed("only a coordinator orders".to_owned()));
             }
             let (reply, answer) = oneshot::channel();
-            let gone = || Refusal::Failed("the rep has ended".to_owned());
+            let gone = || RpcRefusal::Failed("the rep has ended".to_owned());
             deeds.send(Deed::Orders(orders, reply)).await.map_err(|_| gone())?;
             answer.await.map_err(|_| gone())
         }
@@ -273,7 +273,7 @@ impl Rep {
     async fn find_coordinator(&mut self) {
         let Ok(members) = self.mesh.members().await else { return };
         let coordinator = members.iter().find(|member| {
-            member.identity.kind == Kind::Coordinator
+            member.identity.kind == MemberKind::Coordinator
                 && member.state == volvox_mesh::member::MemberState::Present
         });
         if let Some(member) = coordinator {
@@ -289,7 +289,7 @@ impl Rep {
 
     fn hears(&mut self, event: MemberEvent) {
         match event {
-            MemberEvent::Present { identity, .. } if identity.kind == Kind::Coordinator => {
+            MemberEvent::Present { identity, .. } if identity.kind == MemberKind::Coordinator => {
                 self.meet(identity.member);
             }
             MemberEvent::Missing { identity, .. } if self.coordinator == Some(identity.member) => {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, watch};
 use volvox_host::sync::{lock, unpoisoned};
-use volvox_mesh::identity::Kind;
-use volvox_mesh::request::{Refusal, Router, Talk};
+use volvox_mesh::identity::MemberKind;
+use volvox_mesh::request::{Router, RpcRefusal, StreamHandler};
 use volvox_mesh::transport::stream::{FrameReader, FrameWriter, StreamError};
 use volvox_protocol::stream::{
     Frame, LogLine, LogStream, OpenTerminal, Opened, ReadLog, frames_of,
@@ -99,10 +99,10 @@ pub(super) fn register(router: Router, streams: &Arc<FakeStreams>) -> Router {
         .on_stream(move |from, request: ReadLog| {
             let open = Open::new(&logs);
             async move {
-                if from.kind != Kind::Coordinator {
-                    return Err(Refusal::NotAllowed("only a coordinator asks".to_owned()));
+                if from.kind != MemberKind::Coordinator {
+                    return Err(RpcRefusal::NotAllowed("only a coordinator asks".to_owned()));
                 }
-                let talk: Talk = Box::new(move |reader, writer| {
+                let talk: StreamHandler = Box::new(move |reader, writer| {
                     Box::pin(async move { drop(tell(open, request, reader, writer).await) })
                 });
                 Ok((Opened {}, talk))
@@ -114,9 +114,9 @@ pub(super) fn register(router: Router, streams: &Arc<FakeStreams>) -> Router {
             unpoisoned(asked).push(request.clone());
             async move {
                 if request.path == "/bin/nothing" {
-                    return Err(Refusal::Failed("there is no /bin/nothing".to_owned()));
+                    return Err(RpcRefusal::Failed("there is no /bin/nothing".to_owned()));
                 }
-                let talk: Talk = Box::new(move |reader, writer| {
+                let talk: StreamHandler = Box::new(move |reader, writer| {
                     Box::pin(async move {
                         drop(match request.path.as_str() {
                             "/bin/deaf" => end_unheard(open, reader, writer).await,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use volvox_bench::figures::percentile;
-use volvox_mesh::identity::Kind;
+use volvox_mesh::identity::MemberKind;
 use volvox_mesh::profile::Profile;
 use volvox_mesh::simulation::{Alarm, Simulation};
 use volvox_protocol::random::SplitMix;
@@ -34,8 +34,8 @@ pub(super) fn joined_with(
     spread: Duration,
     profile: &Profile,
 ) -> anyhow::Result<(Simulation, Duration)> {
-    let mut kinds = vec![Kind::Coordinator];
-    kinds.resize(members, Kind::Cell);
+    let mut kinds = vec![MemberKind::Coordinator];
+    kinds.resize(members, MemberKind::Cell);
     let mut fleet = Simulation::new(seed, &kinds);
     fleet.start(0, profile.clone(), &[]);
     let step = spread / u32::try_from(members)?;
@@ -306,8 +306,8 @@ pub(super) fn starved_time(
 
 /// Bits each second, in both directions, of a leaf that has nothing to say.
 pub(super) fn leaf_bits(cells: usize) -> f64 {
-    let mut kinds = vec![Kind::Coordinator];
-    kinds.resize(cells + 2, Kind::Cell);
+    let mut kinds = vec![MemberKind::Coordinator];
+    kinds.resize(cells + 2, MemberKind::Cell);
     let mut fleet = Simulation::new(11, &kinds);
     fleet.start(0, Profile::lan(), &[]);
     (1..=cells).for_each(|cell| fleet.start(cell, Profile::lan(), &[0]));

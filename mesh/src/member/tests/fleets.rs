@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::identity::Kind;
+use crate::identity::MemberKind;
 use crate::member::MemberState;
 use crate::profile::Profile;
 use crate::record::{Content, Topic};
@@ -137,9 +137,9 @@ fn a_restarted_member_is_back_at_once() {
 
 #[test]
 fn a_coordinator_that_joins_has_the_whole_picture_from_one_peer() {
-    let mut kinds = vec![Kind::Coordinator];
-    kinds.resize(41, Kind::Cell);
-    kinds.push(Kind::Coordinator);
+    let mut kinds = vec![MemberKind::Coordinator];
+    kinds.resize(41, MemberKind::Cell);
+    kinds.push(MemberKind::Coordinator);
     let mut fleet = Simulation::new(9, &kinds);
     fleet.start(0, Profile::lan(), &[]);
     for cell in 1..=40 {
@@ -162,8 +162,8 @@ fn a_coordinator_that_joins_has_the_whole_picture_from_one_peer() {
 
 /// A coordinator, ten cells, and a leaf that has said what it is.
 fn with_leaf(seed: u64) -> Simulation {
-    let mut kinds = vec![Kind::Coordinator];
-    kinds.resize(12, Kind::Cell);
+    let mut kinds = vec![MemberKind::Coordinator];
+    kinds.resize(12, MemberKind::Cell);
     let mut fleet = Simulation::new(seed, &kinds);
     fleet.start(0, Profile::lan(), &[]);
     (1..=10).for_each(|cell| fleet.start(cell, Profile::lan(), &[0]));

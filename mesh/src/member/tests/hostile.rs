@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use volvox_protocol::random::SplitMix;
 
-use crate::identity::{Kind, MemberId};
-use crate::member::{MemberInput, MemberState, PROTOCOL, Refused};
-use crate::message::{BUCKETS, Holding, Message, Scope};
+use crate::identity::{MemberId, MemberKind};
+use crate::member::{MemberInput, MemberState, PROTOCOL, RefusalCounts};
+use crate::message::{BUCKETS, HeldVersions, Message, Scope};
 use crate::profile::Profile;
 use crate::record::{AliveRecord, Content, Item, Record, Revocation, Suspicion, Topic, Version};
 use crate::simulation::{SimulatedAuthenticator, Simulation, sample_info, sample_load};
@@ -73,11 +73,15 @@ fn unharmed(mesh: &mut Simulation) {
 }
 
 /// What one member refused while `attack` went on.
-fn refused(mesh: &mut Simulation, at: usize, attack: impl FnOnce(&mut Simulation)) -> Refused {
+fn refused(
+    mesh: &mut Simulation,
+    at: usize,
+    attack: impl FnOnce(&mut Simulation),
+) -> RefusalCounts {
     let before = mesh.member(at).refused();
     attack(mesh);
     let after = mesh.member(at).refused();
-    Refused {
+    RefusalCounts {
         forged: after.forged - before.forged,
         certificates: after.certificates - before.certificates,
         misreported: after.misreported - before.misreported,
@@ -265,7 +269,7 @@ fn older_records_of_others_change_nothing() {
 #[test]
 fn certificates_of_another_cluster_or_another_member_are_refused() {
     let mut mesh = joined(9, 12);
-    let other = Simulation::new(99, &[Kind::Coordinator]);
+    let other = Simulation::new(99, &[MemberKind::Coordinator]);
     let stranger = other.identity(0).member;
     let certificates = [
         Record::certificate(stranger, 1_000, &other.ca().certificate(0)),
@@ -395,7 +399,7 @@ fn answers_that_nobody_asked_for_are_dropped() {
     let subject = id(&mesh, VICTIM);
     let roots = mesh.member(0).roots();
     let counted = refused(&mut mesh, 0, |mesh| {
-        let holding = Holding { subject, versions: Default::default(), missing: true };
+        let holding = HeldVersions { subject, versions: Default::default(), missing: true };
         for scope in [Scope::Membership, Scope::Load, Scope::Coordinators] {
             let holdings = vec![holding.clone(); 1_000];
             let message = Message::Differ { scope, buckets: u64::MAX, holdings, more: true };

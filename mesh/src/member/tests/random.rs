@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use volvox_protocol::random::SplitMix;
 
-use crate::identity::Kind;
+use crate::identity::MemberKind;
 use crate::profile::Profile;
 use crate::record::Topic;
 use crate::simulation::Simulation;
@@ -34,8 +34,8 @@ impl Trouble {
         let mut random = SplitMix(seed);
         let count = 3 + random.below(23);
         let coordinators = random.below(3).min(count - 1);
-        let mut kinds = vec![Kind::Coordinator; coordinators];
-        kinds.resize(count, Kind::Cell);
+        let mut kinds = vec![MemberKind::Coordinator; coordinators];
+        kinds.resize(count, MemberKind::Cell);
         let mut mesh = Simulation::new(random.next(), &kinds);
         for place in 0..count {
             let seeds: &[usize] = match place {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::identity::{Kind, MemberId};
+use crate::identity::{MemberId, MemberKind};
 use crate::member::{MemberInput, MemberState};
 use crate::profile::Profile;
 use crate::record::{REVOCATIONS, Revocation, Topic};
@@ -14,7 +14,13 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// Two coordinators and three cells.
 fn joined(seed: u64) -> Simulation {
-    let kinds = [Kind::Coordinator, Kind::Coordinator, Kind::Cell, Kind::Cell, Kind::Cell];
+    let kinds = [
+        MemberKind::Coordinator,
+        MemberKind::Coordinator,
+        MemberKind::Cell,
+        MemberKind::Cell,
+        MemberKind::Cell,
+    ];
     let mut mesh = Simulation::new(seed, &kinds);
     // Seldom, as days pass here.
     let profile = Profile { probe_period: SECOND * 60, ..Profile::lan() };

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::identity::{Kind, MemberId};
+use crate::identity::{MemberId, MemberKind};
 use crate::member::{MEMBERS, MemberInput, MemberState};
 use crate::profile::Profile;
 use crate::record::{Content, Record, Topic};
@@ -26,7 +26,7 @@ fn joined_with(seed: u64, cells: usize, profile: &Profile) -> Simulation {
 
 /// Cells and no coordinator.
 fn cells_only(seed: u64, cells: usize) -> Simulation {
-    let mut mesh = Simulation::new(seed, &vec![Kind::Cell; cells]);
+    let mut mesh = Simulation::new(seed, &vec![MemberKind::Cell; cells]);
     mesh.start(0, Profile::lan(), &[]);
     (1..cells).for_each(|cell| mesh.start(cell, Profile::lan(), &[0]));
     mesh.run_until(SECOND * 30, TICK, Simulation::all_know_all).expect("all know all");
@@ -131,8 +131,8 @@ fn a_coordinator_that_was_frozen_suspects_nobody_on_waking() {
 fn a_member_that_gets_another_address_is_followed() {
     for fixed in [false, true] {
         let mut mesh = Simulation::new(6, &{
-            let mut kinds = vec![Kind::Coordinator];
-            kinds.resize(21, Kind::Cell);
+            let mut kinds = vec![MemberKind::Coordinator];
+            kinds.resize(21, MemberKind::Cell);
             kinds
         });
         mesh.fixed_addresses = fixed;
@@ -210,7 +210,7 @@ fn two_machines_with_one_key_do_not_loop_fast() {
     use crate::member::{Member, MemberStart};
     use crate::message::Message;
     use crate::record::Item;
-    let mesh = Simulation::new(1, &[Kind::Cell, Kind::Cell]);
+    let mesh = Simulation::new(1, &[MemberKind::Cell, MemberKind::Cell]);
     let mut now = mesh.now();
     let twin = |random: u64, generation: u64| {
         let birth = MemberStart {
@@ -404,8 +404,8 @@ pub(super) fn two_and_three_cells_find_a_death_without_a_coordinator() {
 #[test]
 fn a_slow_handshake_is_no_missed_probe() {
     for seed in 1..=4 {
-        let mut kinds = vec![Kind::Coordinator];
-        kinds.resize(16, Kind::Cell);
+        let mut kinds = vec![MemberKind::Coordinator];
+        kinds.resize(16, MemberKind::Cell);
         let mut mesh = Simulation::new(seed, &kinds);
         mesh.network.handshake = Duration::from_millis(2_500);
         mesh.record_news = true;
@@ -445,7 +445,8 @@ fn a_suspicion_that_many_sign_is_passed_on_once_by_each() {
 
 #[test]
 fn nobody_new_is_taken_in_when_the_table_is_full() {
-    let mut mesh = Simulation::new(15, &[Kind::Coordinator, Kind::Cell, Kind::Cell]);
+    let mut mesh =
+        Simulation::new(15, &[MemberKind::Coordinator, MemberKind::Cell, MemberKind::Cell]);
     mesh.start(0, Profile::lan(), &[]);
     mesh.start(1, Profile::lan(), &[0]);
     mesh.run_for(SECOND * 5);

@@ -14,7 +14,8 @@ fn error(what: Result<MemberIdentity, CertificateError>) -> String {
 fn a_certificate_is_small_and_says_who() {
     let ca = Ca::new();
     let key = MemberKey::generate().unwrap();
-    for (kind, name) in [(Kind::Cell, "cell-z1-0042"), (Kind::Coordinator, "coordinator-1.example")]
+    for (kind, name) in
+        [(MemberKind::Cell, "cell-z1-0042"), (MemberKind::Coordinator, "coordinator-1.example")]
     {
         let terms = ca.terms(&key, kind, name);
         let der = issue(&ca.key, &terms);
@@ -30,7 +31,7 @@ fn a_certificate_is_small_and_says_who() {
         assert_eq!(issue(&ca.key, &terms), der, "the same terms, the same bytes");
     }
     let longest = "x".repeat(255);
-    let der = issue(&ca.key, &ca.terms(&key, Kind::Coordinator, &longest));
+    let der = issue(&ca.key, &ca.terms(&key, MemberKind::Coordinator, &longest));
     assert_eq!(ca.certificate.read(&der).unwrap().name.as_str(), longest);
     println!("the authority's: {} bytes, longest: {}", ca.certificate.der().len(), der.len());
 }
@@ -39,7 +40,7 @@ fn a_certificate_is_small_and_says_who() {
 fn it_is_valid_from_its_first_second_to_its_last() {
     let ca = Ca::new();
     let key = MemberKey::generate().unwrap();
-    let terms = ca.terms(&key, Kind::Cell, "a");
+    let terms = ca.terms(&key, MemberKind::Cell, "a");
     let der = issue(&ca.key, &terms);
     let nano = Duration::from_nanos(1);
     assert!(ca.certificate.read_at(terms.not_before, &der).is_ok());
@@ -60,7 +61,7 @@ fn it_is_valid_from_its_first_second_to_its_last() {
 fn times_beyond_all_calendars_do_not_panic() {
     let ca = Ca::new();
     let key = MemberKey::generate().unwrap();
-    let mut terms = ca.terms(&key, Kind::Cell, "a");
+    let mut terms = ca.terms(&key, MemberKind::Cell, "a");
     (terms.not_before, terms.not_after) = (Timestamp::ZERO, Timestamp::NEVER);
     assert!(ca.certificate.read_at(NOW, &issue(&ca.key, &terms)).is_ok());
     CaCertificate::parse(&issue_ca(Timestamp::NEVER - CA_VALIDITY, &key)).unwrap();
@@ -70,10 +71,10 @@ fn times_beyond_all_calendars_do_not_panic() {
 fn another_authoritys_certificate_is_foreign() {
     let (ca, other) = (Ca::new(), Ca::new());
     let key = MemberKey::generate().unwrap();
-    let der = issue(&other.key, &other.terms(&key, Kind::Cell, "a"));
+    let der = issue(&other.key, &other.terms(&key, MemberKind::Cell, "a"));
     assert_eq!(ca.certificate.read(&der), Err(CertificateError::Foreign));
     // A self-signed certificate with the right names.
-    let der = issue(&key, &ca.terms(&key, Kind::Coordinator, "a"));
+    let der = issue(&key, &ca.terms(&key, MemberKind::Coordinator, "a"));
     assert_eq!(ca.certificate.read(&der), Err(CertificateError::Foreign));
 }
 
@@ -82,7 +83,7 @@ fn an_authority_is_no_member_and_a_member_no_authority() {
     let ca = Ca::new();
     let refused = error(ca.certificate.read(ca.certificate.der()));
     assert!(refused.contains("authority's, not a member's"), "{refused}");
-    let member = ca.credentials(Kind::Coordinator, "a");
+    let member = ca.credentials(MemberKind::Coordinator, "a");
     let refused = CaCertificate::parse(member.certificate()).unwrap_err().to_string();
     assert!(refused.contains("not an authority's"), "{refused}");
 }
@@ -164,7 +165,7 @@ fn a_member_with_another_kind_of_key_is_refused() {
 #[test]
 fn lengths_are_exact() {
     let ca = Ca::new();
-    let der = ca.credentials(Kind::Cell, "a").certificate().to_vec();
+    let der = ca.credentials(MemberKind::Cell, "a").certificate().to_vec();
     for length in 0..der.len() {
         assert!(matches!(ca.certificate.read(&der[..length]), Err(CertificateError::Malformed(_))));
     }
@@ -207,7 +208,7 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), 1u8..), 1..4),
     ) {
         let ca = Ca::new();
-        let der = ca.credentials(Kind::Cell, "cell-1").certificate().to_vec();
+        let der = ca.credentials(MemberKind::Cell, "cell-1").certificate().to_vec();
         let mut changed = der.clone();
         flip(&mut changed, &changes);
         prop_assume!(changed != der);
@@ -222,7 +223,7 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
         let ca = Ca::new();
-        let mut der = ca.credentials(Kind::Cell, "cell-1").certificate().to_vec();
+        let mut der = ca.credentials(MemberKind::Cell, "cell-1").certificate().to_vec();
         let end = der.len() - 74;
         flip(&mut der[4..end], &changes);
         let signature = ca.key.sign_raw(&der[4..end]);

@@ -3,12 +3,12 @@
 use volvox_protocol::id::CellId;
 
 use super::{MEMBERS, TOKENS};
-use crate::identity::{CertificateError, Kind, MemberId};
+use crate::identity::{CertificateError, MemberId, MemberKind};
 use crate::tls::token::TokenId;
 
 /// Why the CA refused. The registry is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum EnrolmentRefusal {
     /// The token is unknown, or its secret is wrong. The reply does not show which.
     #[error("the join token is not valid here; make a new one on the coordinator")]
     TokenUnknown,
@@ -24,9 +24,9 @@ pub enum Refusal {
         /// Id of the token.
         token: TokenId,
         /// Kind that the token is for.
-        wants: Kind,
+        wants: MemberKind,
         /// Kind that was requested.
-        given: Kind,
+        given: MemberKind,
     },
     /// The token is for another name.
     #[error("join token {token} is for {wants:?} only, not for {given:?}")]
@@ -81,9 +81,9 @@ pub enum Refusal {
     IdInUse(String),
 }
 
-impl Refusal {
+impl EnrolmentRefusal {
     /// Whether the same request may succeed later.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Refusal::TooOften(_) | Refusal::IdInUse(_))
+        matches!(self, EnrolmentRefusal::TooOften(_) | EnrolmentRefusal::IdInUse(_))
     }
 }

@@ -14,7 +14,7 @@ fn id(n: u8) -> MemberId {
 }
 
 fn applicant(text: &str, key: u8) -> EnrolmentRequest {
-    EnrolmentRequest { kind: Kind::Cell, name: name(text), public_key: [key; 32] }
+    EnrolmentRequest { kind: MemberKind::Cell, name: name(text), public_key: [key; 32] }
 }
 
 fn with_token(order: TokenOrder) -> CaRegistry {
@@ -29,7 +29,7 @@ fn enrol(
     now: Timestamp,
     fresh: u8,
     who: EnrolmentRequest,
-) -> Result<CertificateContent, Refusal> {
+) -> Result<CertificateContent, EnrolmentRefusal> {
     let before = crate::codec::encode(register);
     let result = register.enrol(now, LIFE, id(fresh), (TOKEN, &SECRET), who);
     if result.is_err() {
@@ -57,7 +57,7 @@ fn a_token_admits_as_many_as_it_says() {
     let second = enrol(&mut register, NOW, 2, applicant("b", 2)).unwrap();
     assert!(second.serial > first.serial);
     let third = enrol(&mut register, NOW, 3, applicant("c", 3));
-    assert_eq!(third, Err(Refusal::TokenUsedUp(TOKEN)));
+    assert_eq!(third, Err(EnrolmentRefusal::TokenUsedUp(TOKEN)));
 }
 
 #[test]
@@ -73,10 +73,10 @@ fn who_asks_again_is_the_same_member() {
     let aged = enrol(&mut register, NOW + DAY * 10, 3, applicant("a", 1)).unwrap();
     assert_eq!((aged.member, aged.not_after), (id(1), NOW + DAY * 10 + LIFE));
     let other = enrol(&mut register, NOW, 4, applicant("a", 2));
-    assert_eq!(other, Err(Refusal::TokenUsedUp(TOKEN)), "another key is somebody else");
+    assert_eq!(other, Err(EnrolmentRefusal::TokenUsedUp(TOKEN)), "another key is somebody else");
     register.revoke(NOW, &MemberSelector::Member(id(1))).unwrap();
     let expelled = enrol(&mut register, NOW, 5, applicant("a", 1));
-    assert_eq!(expelled, Err(Refusal::MemberRevoked(id(1))));
+    assert_eq!(expelled, Err(EnrolmentRefusal::MemberRevoked(id(1))));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn wrong_secret_and_unknown_token_are_refused_in_the_same_words() {
     // Without the secret, the reply shows nothing about the token.
     let late = NOW + DAY * 2;
     let expired = register.enrol(late, LIFE, id(1), (TOKEN, &wrong), applicant("a", 1));
-    assert_eq!(expired, Err(Refusal::TokenUnknown));
+    assert_eq!(expired, Err(EnrolmentRefusal::TokenUnknown));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_token_ends() {
     let mut register = with_token(order());
     let late = NOW + DAY + Duration::from_nanos(1);
     let refused = enrol(&mut register, late, 1, applicant("a", 1));
-    assert_eq!(refused, Err(Refusal::TokenExpired(TOKEN)));
+    assert_eq!(refused, Err(EnrolmentRefusal::TokenExpired(TOKEN)));
     assert!(enrol(&mut register, NOW + DAY, 1, applicant("a", 1)).is_ok());
 }
 
@@ -110,11 +110,11 @@ fn a_token_ends() {
 fn a_token_is_for_one_kind_and_may_be_for_one_name() {
     let mut register = with_token(TokenOrder { cell: Some(name("a")), ..order() });
     let mut coordinator = applicant("a", 1);
-    coordinator.kind = Kind::Coordinator;
+    coordinator.kind = MemberKind::Coordinator;
     let refused = enrol(&mut register, NOW, 1, coordinator).unwrap_err().to_string();
     assert!(refused.ends_with("is for a Cell, not for a Coordinator"), "{refused}");
     let refused = enrol(&mut register, NOW, 1, applicant("b", 1)).unwrap_err();
-    assert!(matches!(refused, Refusal::WrongName { .. }));
+    assert!(matches!(refused, EnrolmentRefusal::WrongName { .. }));
     assert!(enrol(&mut register, NOW, 1, applicant("a", 1)).is_ok());
 }
 
@@ -124,11 +124,11 @@ fn a_name_is_one_live_members() {
     enrol(&mut register, NOW, 1, applicant("a", 1)).unwrap();
     let refused = enrol(&mut register, NOW, 2, applicant("a", 2)).unwrap_err();
     assert_eq!(refused.to_string(), format!("a belongs to member {}: revoke it first", id(1)));
-    assert_eq!(register.revoke(NOW, &MemberSelector::Name(Kind::Cell, name("a"))), Ok(id(1)));
+    assert_eq!(register.revoke(NOW, &MemberSelector::Name(MemberKind::Cell, name("a"))), Ok(id(1)));
     assert!(enrol(&mut register, NOW, 2, applicant("a", 2)).is_ok());
     // A coordinator on the same machine may have the same name.
     let mut coordinator = applicant("a", 3);
-    coordinator.kind = Kind::Coordinator;
+    coordinator.kind = MemberKind::Coordinator;
     assert!(register.appoint(NOW, LIFE, id(3), coordinator, NameConflict::Refuse).is_ok());
 }
 
@@ -141,7 +141,7 @@ fn a_token_to_replace_expels_the_one_before() {
     enrol(&mut register, NOW, 2, applicant("a", 2)).unwrap();
     let revoked = register.revoked();
     assert_eq!(revoked, [Revoked { member: id(1), at: NOW, until: NOW + LIFE }]);
-    assert_eq!(register.live(Kind::Cell, &name("a")).unwrap().0, id(2));
+    assert_eq!(register.live(MemberKind::Cell, &name("a")).unwrap().0, id(2));
 }
 
 #[test]
@@ -158,15 +158,18 @@ fn orders_have_limits() {
     assert!(register.is_empty());
     register.create_token(NOW, TOKEN, &SECRET, order()).unwrap();
     let twice = register.create_token(NOW, TOKEN, &SECRET, order());
-    assert!(matches!(twice, Err(Refusal::IdInUse(_))));
+    assert!(matches!(twice, Err(EnrolmentRefusal::IdInUse(_))));
     for n in 1..TOKENS as u64 {
         register.create_token(NOW, TokenId((n << 9).to_be_bytes()), &SECRET, order()).unwrap();
     }
     let full = register.create_token(NOW, TokenId([0xff; 8]), &SECRET, order());
-    assert_eq!(full, Err(Refusal::TooManyTokens));
+    assert_eq!(full, Err(EnrolmentRefusal::TooManyTokens));
     register.revoke_token(TOKEN).unwrap();
-    assert_eq!(register.revoke_token(TOKEN), Err(Refusal::NoSuchToken(TOKEN)));
-    assert_eq!(enrol(&mut register, NOW, 1, applicant("a", 1)), Err(Refusal::TokenUnknown));
+    assert_eq!(register.revoke_token(TOKEN), Err(EnrolmentRefusal::NoSuchToken(TOKEN)));
+    assert_eq!(
+        enrol(&mut register, NOW, 1, applicant("a", 1)),
+        Err(EnrolmentRefusal::TokenUnknown)
+    );
     assert!(register.create_token(NOW, TokenId([0xff; 8]), &SECRET, order()).is_ok());
 }
 
@@ -175,8 +178,9 @@ fn a_full_register_takes_no_more() {
     let mut register = with_token(order());
     for n in 0..MEMBERS as u128 {
         let text = name(&format!("m{n}"));
-        let who = EnrolmentRequest { kind: Kind::Cell, name: text.clone(), public_key: [0; 32] };
-        let member = Member {
+        let who =
+            EnrolmentRequest { kind: MemberKind::Cell, name: text.clone(), public_key: [0; 32] };
+        let member = RegisteredMember {
             kind: who.kind,
             name: text,
             public_key: who.public_key,
@@ -191,7 +195,10 @@ fn a_full_register_takes_no_more() {
         };
         register.members.insert(MemberId(n.to_be_bytes()), member);
     }
-    assert_eq!(enrol(&mut register, NOW, 0xff, applicant("a", 1)), Err(Refusal::TooManyMembers));
+    assert_eq!(
+        enrol(&mut register, NOW, 0xff, applicant("a", 1)),
+        Err(EnrolmentRefusal::TooManyMembers)
+    );
 }
 
 #[test]
@@ -222,15 +229,15 @@ fn expelled_and_unknown_members_do_not_renew() {
     let old = identity(&enrol(&mut register, NOW, 1, applicant("a", 1)).unwrap());
     register.revoke(NOW, &MemberSelector::Member(id(1))).unwrap();
     let refused = register.renew(NOW + DAY * 20, LIFE, &old, [1; 32]);
-    assert_eq!(refused, Err(Refusal::MemberRevoked(id(1))));
+    assert_eq!(refused, Err(EnrolmentRefusal::MemberRevoked(id(1))));
     let mut stranger = old.clone();
     stranger.member = id(9);
     let refused = register.renew(NOW, LIFE, &stranger, [1; 32]);
-    assert!(matches!(refused, Err(Refusal::MemberUnknown(_))));
+    assert!(matches!(refused, Err(EnrolmentRefusal::MemberUnknown(_))));
     // A deleted revoked member still cannot renew.
     assert_eq!(register.prune(NOW + LIFE + DAY + SECOND), 2);
     let refused = register.renew(NOW + LIFE * 2, LIFE, &old, [1; 32]);
-    assert!(matches!(refused, Err(Refusal::MemberUnknown(_))));
+    assert!(matches!(refused, Err(EnrolmentRefusal::MemberUnknown(_))));
 }
 
 #[test]
@@ -248,7 +255,7 @@ fn later_certificates_begin_later() {
             Err(refused) => break refused,
         }
     };
-    assert_eq!(refused, Refusal::TooOften(id(1)));
+    assert_eq!(refused, EnrolmentRefusal::TooOften(id(1)));
     assert!(refused.is_passing());
     assert!(register.renew(NOW + SECOND, LIFE, &identity(&last), [0xee; 32]).is_ok());
 }
@@ -289,10 +296,10 @@ fn a_lost_reply_to_a_new_key_strands_nobody() {
     // invalid.
     let fourth = register.renew(at, LIFE, &identity(&third), [4; 32]).unwrap();
     let played_again = register.renew(at, LIFE, &first, [2; 32]);
-    assert_eq!(played_again, Err(Refusal::OutdatedKey(id(1))));
+    assert_eq!(played_again, Err(EnrolmentRefusal::OutdatedKey(id(1))));
     register.renew(at, LIFE, &identity(&fourth), [4; 32]).unwrap();
     let outdated = register.renew(at, LIFE, &identity(&third), [4; 32]);
-    assert_eq!(outdated, Err(Refusal::OutdatedKey(id(1))), "the fourth was shown");
+    assert_eq!(outdated, Err(EnrolmentRefusal::OutdatedKey(id(1))), "the fourth was shown");
 }
 
 #[test]
@@ -302,8 +309,8 @@ fn revoking_is_for_good_and_twice_is_once() {
     assert_eq!(register.revoke(NOW, &MemberSelector::Member(id(1))), Ok(id(1)));
     assert_eq!(register.revoke(NOW + DAY, &MemberSelector::Member(id(1))), Ok(id(1)));
     assert_eq!(register.revoked(), [Revoked { member: id(1), at: NOW, until: NOW + LIFE }]);
-    let by_name = register.revoke(NOW, &MemberSelector::Name(Kind::Cell, name("a")));
-    assert_eq!(by_name, Err(Refusal::MemberUnknown("a".into())), "no live member has it");
+    let by_name = register.revoke(NOW, &MemberSelector::Name(MemberKind::Cell, name("a")));
+    assert_eq!(by_name, Err(EnrolmentRefusal::MemberUnknown("a".into())), "no live member has it");
     assert!(register.revoke(NOW, &MemberSelector::Member(id(5))).is_err());
 }
 
@@ -324,13 +331,13 @@ fn what_ended_is_forgotten_after_a_day() {
 #[test]
 fn the_coordinator_appoints_itself_once() {
     let mut register = CaRegistry::default();
-    let who = || EnrolmentRequest { kind: Kind::Coordinator, ..applicant("c", 1) };
+    let who = || EnrolmentRequest { kind: MemberKind::Coordinator, ..applicant("c", 1) };
     let first = register.appoint(NOW, LIFE, id(1), who(), NameConflict::Refuse).unwrap();
     assert_eq!(register.appoint(NOW, LIFE, id(2), who(), NameConflict::Refuse), Ok(first));
     let mut anew = who();
     anew.public_key = [2; 32];
     let refused = register.appoint(NOW, LIFE, id(2), anew.clone(), NameConflict::Refuse);
-    assert!(matches!(refused, Err(Refusal::NameTaken { .. })));
+    assert!(matches!(refused, Err(EnrolmentRefusal::NameTaken { .. })));
     let second = register.appoint(NOW, LIFE, id(2), anew, NameConflict::Replace).unwrap();
     assert_eq!(second.member, id(2));
     assert_eq!(register.revoked()[0].member, id(1));
@@ -339,8 +346,8 @@ fn the_coordinator_appoints_itself_once() {
 #[test]
 fn the_registry_has_its_golden_bytes() {
     let at = Timestamp::from_nanos;
-    let member = Member {
-        kind: Kind::Coordinator,
+    let member = RegisteredMember {
+        kind: MemberKind::Coordinator,
         name: name("a"),
         public_key: [1; 32],
         previous_key: Some([2; 32]),
@@ -352,10 +359,11 @@ fn the_registry_has_its_golden_bytes() {
         token: Some(TOKEN),
         revoked: Some(at(8)),
     };
-    let bare = Member { previous_key: None, token: None, revoked: None, ..member.clone() };
+    let bare =
+        RegisteredMember { previous_key: None, token: None, revoked: None, ..member.clone() };
     let token = Token {
         hash: SECRET.hash(),
-        kind: Kind::Cell,
+        kind: MemberKind::Cell,
         cell: Some(name("b")),
         clash: NameConflict::Replace,
         uses_left: 9,
@@ -364,7 +372,7 @@ fn the_registry_has_its_golden_bytes() {
         label: "label".to_owned(),
     };
     let mut golden = Golden::open(env!("CARGO_MANIFEST_DIR"), "registry");
-    golden.postcards(variants!(Kind { Cell, Coordinator }));
+    golden.postcards(variants!(MemberKind { Cell, Coordinator }));
     golden.postcards(variants!(NameConflict { Refuse, Replace }));
     golden.postcard("Member", &member);
     let register = CaRegistry {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::tls::authority::AuthorityError;
-use crate::tls::registry::{MemberSelector, Refusal};
+use crate::tls::registry::{EnrolmentRefusal, MemberSelector};
 
 fn open_again(cluster: &Cluster) -> Result<Authority, AuthorityError> {
     Authority::open(NOW, &cluster.folder.path().join("ca"), VALIDITY)
@@ -52,7 +52,7 @@ fn expelled_stays_expelled() {
     let mut cluster = Cluster::new();
     let cell = cluster.cell(NOW, "a");
     let member = cell.identity().member;
-    cluster.authority.revoke(NOW, &MemberSelector::Name(Kind::Cell, name("a"))).unwrap();
+    cluster.authority.revoke(NOW, &MemberSelector::Name(MemberKind::Cell, name("a"))).unwrap();
     let cluster = cluster.reopen(NOW + DAY);
     assert_eq!(cluster.authority.register().revoked()[0].member, member);
 }
@@ -176,17 +176,20 @@ fn the_coordinator_appoints_itself_at_every_start() {
     let mut cluster = Cluster::new();
     let key = Arc::new(MemberKey::generate().unwrap());
     let appoint = |cluster: &mut Cluster, public_key| {
-        let (kind, name) = (Kind::Coordinator, name("c1"));
+        let (kind, name) = (MemberKind::Coordinator, name("c1"));
         cluster.authority.appoint(NOW, kind, name, public_key, NameConflict::Refuse)
     };
     let first = appoint(&mut cluster, key.public()).unwrap();
     let mut cluster = cluster.reopen(NOW);
     assert_eq!(appoint(&mut cluster, key.public()).unwrap(), first);
     let refused = appoint(&mut cluster, [1; 32]).unwrap_err();
-    assert!(matches!(refused, AuthorityError::Refused(Refusal::NameTaken { .. })), "{refused}");
+    assert!(
+        matches!(refused, AuthorityError::Refused(EnrolmentRefusal::NameTaken { .. })),
+        "{refused}"
+    );
     let ca = cluster.authority.ca().clone();
     let credentials = Credentials::new(key, first.certificate, ca).unwrap();
-    assert_eq!(credentials.identity().kind, Kind::Coordinator);
+    assert_eq!(credentials.identity().kind, MemberKind::Coordinator);
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn folder() -> (TempDir, MemberFolder) {
 #[test]
 fn what_is_stored_is_read() {
     let (place, folder) = folder();
-    let credentials = Ca::new().credentials(Kind::Cell, "a");
+    let credentials = Ca::new().credentials(MemberKind::Cell, "a");
     folder.store(&credentials).unwrap();
     let loaded = folder.load(NOW).unwrap();
     assert_eq!(loaded.credentials.certificate(), credentials.certificate());
@@ -26,7 +26,7 @@ fn what_is_stored_is_read() {
         |path: &str| fs::metadata(place.path().join(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("member"), mode("member/member.pem")), (0o700, 0o600));
     // Renewed credentials replace the old ones, and no other file is left.
-    let renewed = Ca::new().credentials(Kind::Cell, "a");
+    let renewed = Ca::new().credentials(MemberKind::Cell, "a");
     folder.store(&renewed).unwrap();
     let loaded = folder.load(NOW).unwrap();
     assert_eq!(loaded.credentials.certificate(), renewed.certificate());
@@ -41,11 +41,11 @@ fn what_is_wrong_is_said() {
     assert!(missing.to_string().contains("join with a token"), "{missing}");
 
     let ca = Ca::new();
-    let credentials = ca.credentials(Kind::Cell, "a");
+    let credentials = ca.credentials(MemberKind::Cell, "a");
     folder.store(&credentials).unwrap();
     let path = place.path().join("member/member.pem");
     let good = fs::read_to_string(&path).unwrap();
-    folder.store(&ca.credentials(Kind::Cell, "b")).unwrap();
+    folder.store(&ca.credentials(MemberKind::Cell, "b")).unwrap();
     let other = fs::read_to_string(&path).unwrap();
     let at = |text: &str| text.find("-----BEGIN CERTIFICATE").unwrap();
     let mixed = format!("{}{}", &good[..at(&good)], &other[at(&other)..]);
@@ -68,7 +68,7 @@ fn what_is_wrong_is_said() {
 #[test]
 fn loose_modes_and_ended_certificates_are_warned_of() {
     let (place, folder) = folder();
-    let credentials = Ca::new().credentials(Kind::Cell, "a");
+    let credentials = Ca::new().credentials(MemberKind::Cell, "a");
     folder.store(&credentials).unwrap();
     let path = place.path().join("member/member.pem");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
@@ -90,7 +90,7 @@ fn the_key_to_join_with_survives_a_crash() {
     let mut cluster = Cluster::new();
     let token = cluster.token(NOW, order());
     let reply = cluster.ask(NOW, &token, "a", &key);
-    let credentials = accept_join(NOW, &token, Kind::Cell, &name("a"), key, reply).unwrap();
+    let credentials = accept_join(NOW, &token, MemberKind::Cell, &name("a"), key, reply).unwrap();
     folder.store(&credentials).unwrap();
     assert_ne!(folder.joining_key().unwrap().public(), credentials.key().public());
     fs::write(place.path().join("member/joining.pem"), "x").unwrap();
@@ -103,7 +103,7 @@ fn a_file_that_a_crash_left_is_no_trouble() {
     let left = place.path().join("member/member.new");
     fs::write(&left, "half").unwrap();
     fs::set_permissions(&left, fs::Permissions::from_mode(0o644)).unwrap();
-    folder.store(&Ca::new().credentials(Kind::Cell, "a")).unwrap();
+    folder.store(&Ca::new().credentials(MemberKind::Cell, "a")).unwrap();
     assert_eq!(folder.load(NOW).unwrap().warnings, []);
     assert!(!left.exists());
 }
@@ -111,7 +111,7 @@ fn a_file_that_a_crash_left_is_no_trouble() {
 #[test]
 fn parts_that_do_not_belong_together_are_no_credentials() {
     let ca = Ca::new();
-    let (a, b) = (ca.credentials(Kind::Cell, "a"), ca.credentials(Kind::Cell, "b"));
+    let (a, b) = (ca.credentials(MemberKind::Cell, "a"), ca.credentials(MemberKind::Cell, "b"));
     let mixed =
         Credentials::new(Arc::clone(a.key()), b.certificate().to_vec(), ca.certificate.clone());
     assert_eq!(mixed.unwrap_err(), CredentialsError::Key);

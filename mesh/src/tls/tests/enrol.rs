@@ -27,7 +27,7 @@ fn a_cell_joins() {
     let (us, them) = (cell.authenticator(), cluster.cell(NOW, "cell-2").authenticator());
     let identity = them.identity(NOW, cell.certificate()).unwrap();
     assert_eq!(&*identity, cell.identity());
-    assert_eq!((identity.kind, identity.name.as_str()), (Kind::Cell, "cell-1"));
+    assert_eq!((identity.kind, identity.name.as_str()), (MemberKind::Cell, "cell-1"));
     let signature = us.sign(b"I have room");
     assert!(them.verify(&identity, b"I have room", &signature));
     assert!(!them.verify(&identity, b"I have more", &signature));
@@ -40,11 +40,11 @@ fn a_request_must_be_signed_with_its_key() {
     let mut cluster = Cluster::new();
     let token = cluster.token(NOW, order());
     let key = MemberKey::generate().unwrap();
-    let asked = request_join(&token, Kind::Cell, &name("a"), &key);
+    let asked = request_join(&token, MemberKind::Cell, &name("a"), &key);
     type Change = fn(&mut crate::tls::enrol::Join);
     let changes: [Change; 4] = [
         |join| join.name = name("b"),
-        |join| join.kind = Kind::Coordinator,
+        |join| join.kind = MemberKind::Coordinator,
         |join| join.public_key = MemberKey::generate().unwrap().public(),
         |join| join.public_key = [0; 32],
     ];
@@ -122,14 +122,14 @@ fn a_wrong_reply_is_not_taken() {
     let check = |now, kind, text: &str, key: &Arc<MemberKey>, reply: &EnrolReply| {
         accept_join(now, &token, kind, &name(text), Arc::clone(key), reply.clone())
     };
-    assert!(check(NOW, Kind::Cell, "a", &key, &good).is_ok());
+    assert!(check(NOW, MemberKind::Cell, "a", &key, &good).is_ok());
     let not_ours = |result: Result<Credentials, EnrolError>| {
         assert!(matches!(result, Err(EnrolError::NotOurs(_))), "{result:?}");
     };
-    not_ours(check(NOW, Kind::Cell, "b", &key, &good));
-    not_ours(check(NOW, Kind::Coordinator, "a", &key, &good));
-    not_ours(check(NOW, Kind::Cell, "a", &Arc::new(MemberKey::generate().unwrap()), &good));
-    let wrong_clock = check(NOW - DAY, Kind::Cell, "a", &key, &good).unwrap_err();
+    not_ours(check(NOW, MemberKind::Cell, "b", &key, &good));
+    not_ours(check(NOW, MemberKind::Coordinator, "a", &key, &good));
+    not_ours(check(NOW, MemberKind::Cell, "a", &Arc::new(MemberKey::generate().unwrap()), &good));
+    let wrong_clock = check(NOW - DAY, MemberKind::Cell, "a", &key, &good).unwrap_err();
     assert_eq!(wrong_clock, EnrolError::Clock);
 
     let EnrolReply::Issued { certificate, ca, member } = good else { unreachable!() };
@@ -138,16 +138,22 @@ fn a_wrong_reply_is_not_taken() {
         ca: ca.to_vec(),
         member,
     };
-    not_ours(check(NOW, Kind::Cell, "a", &key, &issued(&certificate, &ca, MemberId([1; 16]))));
+    not_ours(check(
+        NOW,
+        MemberKind::Cell,
+        "a",
+        &key,
+        &issued(&certificate, &ca, MemberId([1; 16])),
+    ));
     let other = Ca::new();
-    let theirs = issue(&other.key, &other.terms(&key, Kind::Cell, "a"));
+    let theirs = issue(&other.key, &other.terms(&key, MemberKind::Cell, "a"));
     let reply = issued(&theirs, other.certificate.der(), member);
-    let refused = check(NOW, Kind::Cell, "a", &key, &reply);
+    let refused = check(NOW, MemberKind::Cell, "a", &key, &reply);
     assert!(matches!(refused, Err(EnrolError::WrongAuthority { .. })), "{refused:?}");
-    let refused = check(NOW, Kind::Cell, "a", &key, &issued(&theirs, &ca, member));
+    let refused = check(NOW, MemberKind::Cell, "a", &key, &issued(&theirs, &ca, member));
     assert!(matches!(refused, Err(EnrolError::Certificate(_))), "{refused:?}");
     let no = EnrolReply::Refused { reason: "no".into(), again: true };
-    let refused = check(NOW, Kind::Cell, "a", &key, &no).unwrap_err();
+    let refused = check(NOW, MemberKind::Cell, "a", &key, &no).unwrap_err();
     assert_eq!(refused, EnrolError::Refused { reason: "no".into(), again: true });
 }
 
@@ -164,7 +170,7 @@ fn a_renewal_is_for_the_same_member() {
 
 #[test]
 fn messages_have_limits() {
-    let cell = Ca::new().credentials(Kind::Cell, "a");
+    let cell = Ca::new().credentials(MemberKind::Cell, "a");
     let EnrolRequest::Renew(mut renew) = request_renewal(&cell, cell.key()) else { unreachable!() };
     renew.certificate = vec![0; 2049];
     let refused = EnrolRequest::decode(&EnrolRequest::Renew(renew).encode()).unwrap_err();
@@ -183,7 +189,8 @@ fn messages_have_limits() {
 fn a_request_does_not_show_the_secret() {
     let mut cluster = Cluster::new();
     let token = cluster.token(NOW, order());
-    let request = request_join(&token, Kind::Cell, &name("a"), &MemberKey::generate().unwrap());
+    let request =
+        request_join(&token, MemberKind::Cell, &name("a"), &MemberKey::generate().unwrap());
     assert!(format!("{request:?}").contains("secret: secret"));
 }
 
@@ -205,7 +212,7 @@ fn requests_and_replies_have_their_golden_bytes() {
     let join = Join {
         token: TokenId([1; 8]),
         secret: TokenSecret([2; 16]),
-        kind: Kind::Coordinator,
+        kind: MemberKind::Coordinator,
         name: name("a"),
         public_key: [3; 32],
         proof: signature(4),

@@ -10,7 +10,7 @@ use super::*;
 use crate::identity::{CertificateError, MemberIdentity};
 use crate::tls::certificate::Fingerprint;
 use crate::tls::config::{
-    ALPN_ENROL, ALPN_MESH, Clock, SERVER_NAME, client_config, joining_config, peer,
+    ALPN_ENROL, ALPN_MESH, SERVER_NAME, TlsClock, client_config, joining_config, peer,
     peer_certificates, server_config,
 };
 
@@ -29,7 +29,7 @@ impl Hand {
         self.0.store(now.as_nanos(), Ordering::SeqCst);
     }
 
-    fn clock(&self) -> Clock {
+    fn clock(&self) -> TlsClock {
         let hand = Arc::clone(&self.0);
         Arc::new(move || Timestamp::from_nanos(hand.load(Ordering::SeqCst)))
     }
@@ -103,7 +103,7 @@ fn protocol(connection: &Connection) -> Vec<u8> {
 #[tokio::test]
 async fn two_members_connect_and_know_each_other() {
     let (ca, hand) = (Ca::new(), Hand::at(NOW));
-    let (a, b) = (ca.credentials(Kind::Cell, "a"), ca.credentials(Kind::Cell, "b"));
+    let (a, b) = (ca.credentials(MemberKind::Cell, "a"), ca.credentials(MemberKind::Cell, "b"));
     let server = listen(&a, &hand);
     let outcome = dial(&server, client_config(&b, &hand.clock()).unwrap()).await;
     let (client, server) = (outcome.client.unwrap(), outcome.server.unwrap());
@@ -119,13 +119,13 @@ async fn two_members_connect_and_know_each_other() {
 #[tokio::test]
 async fn another_clusters_member_is_refused_at_both_ends() {
     let (ca, other, hand) = (Ca::new(), Ca::new(), Hand::at(NOW));
-    let server = listen(&ca.credentials(Kind::Cell, "a"), &hand);
+    let server = listen(&ca.credentials(MemberKind::Cell, "a"), &hand);
     // A server of this cluster, a client of another: the client is the first to see a certificate.
-    let theirs = other.credentials(Kind::Cell, "b");
+    let theirs = other.credentials(MemberKind::Cell, "b");
     let refused = dial(&server, client_config(&theirs, &hand.clock()).unwrap()).await.refusal();
     assert!(refused.contains("UnknownIssuer"), "{refused}");
     // A client that trusts members of this cluster, but has a certificate of another one.
-    let ours = ca.credentials(Kind::Cell, "c");
+    let ours = ca.credentials(MemberKind::Cell, "c");
     let mut config = client_config(&ours, &hand.clock()).unwrap();
     config.client_auth_cert_resolver =
         client_config(&theirs, &hand.clock()).unwrap().client_auth_cert_resolver;
@@ -139,7 +139,7 @@ async fn another_clusters_member_is_refused_at_both_ends() {
 #[tokio::test]
 async fn an_ended_certificate_is_refused_at_both_ends() {
     let ca = Ca::new();
-    let (a, b) = (ca.credentials(Kind::Cell, "a"), ca.credentials(Kind::Cell, "b"));
+    let (a, b) = (ca.credentials(MemberKind::Cell, "a"), ca.credentials(MemberKind::Cell, "b"));
     let (server_hand, client_hand) = (Hand::at(NOW), Hand::at(NOW + VALIDITY + DAY));
     let server = listen(&a, &server_hand);
     let config = || client_config(&b, &client_hand.clock()).unwrap();
@@ -160,7 +160,7 @@ async fn an_ended_certificate_is_refused_at_both_ends() {
 #[tokio::test]
 async fn a_peer_without_a_certificate_is_no_member() {
     let (ca, hand) = (Ca::new(), Hand::at(NOW));
-    let coordinator = ca.credentials(Kind::Coordinator, "c");
+    let coordinator = ca.credentials(MemberKind::Coordinator, "c");
     let server = listen(&coordinator, &hand);
     let mut config = joining_config(ca.certificate.fingerprint(), &hand.clock()).unwrap();
     config.alpn_protocols = vec![ALPN_MESH.to_vec()];
@@ -174,7 +174,7 @@ async fn a_peer_without_a_certificate_is_no_member() {
 #[tokio::test]
 async fn a_machine_joins_by_the_fingerprint_alone() {
     let (ca, hand) = (Ca::new(), Hand::at(NOW));
-    let server = listen(&ca.credentials(Kind::Coordinator, "c"), &hand);
+    let server = listen(&ca.credentials(MemberKind::Coordinator, "c"), &hand);
     let config = joining_config(ca.certificate.fingerprint(), &hand.clock()).unwrap();
     let outcome = dial(&server, config).await;
     assert!(outcome.client.is_ok());
@@ -188,15 +188,15 @@ async fn a_machine_joins_nobody_else() {
     let (ca, other, hand) = (Ca::new(), Ca::new(), Hand::at(NOW));
     let join = |fingerprint: Fingerprint| joining_config(fingerprint, &hand.clock()).unwrap();
     // A coordinator of another cluster.
-    let server = listen(&other.credentials(Kind::Coordinator, "c"), &hand);
+    let server = listen(&other.credentials(MemberKind::Coordinator, "c"), &hand);
     let refused = dial(&server, join(ca.certificate.fingerprint())).await.refusal();
     assert!(refused.contains("does not belong to the cluster of the join token"), "{refused}");
     // A cell of the cluster that wants to get the token.
-    let server = listen(&ca.credentials(Kind::Cell, "a"), &hand);
+    let server = listen(&ca.credentials(MemberKind::Cell, "a"), &hand);
     let refused = dial(&server, join(ca.certificate.fingerprint())).await.refusal();
     assert!(refused.contains("only a coordinator enrols"), "{refused}");
     // A coordinator whose certificate has expired.
-    let server = listen(&ca.credentials(Kind::Coordinator, "c"), &hand);
+    let server = listen(&ca.credentials(MemberKind::Coordinator, "c"), &hand);
     hand.set(NOW + VALIDITY + DAY);
     let refused = dial(&server, join(ca.certificate.fingerprint())).await.refusal();
     assert!(refused.contains("Expired"), "{refused}");
@@ -206,7 +206,7 @@ async fn a_machine_joins_nobody_else() {
 async fn a_foreign_coordinator_that_shows_our_authority_is_refused() {
     let (ca, other, hand) = (Ca::new(), Ca::new(), Hand::at(NOW));
     // The CA's certificate is not secret: any server can send it with its own certificate.
-    let theirs = other.credentials(Kind::Coordinator, "c");
+    let theirs = other.credentials(MemberKind::Coordinator, "c");
     let mut tls = server_config(&theirs, &hand.clock()).unwrap();
     let provider = rustls::crypto::ring::default_provider();
     let chain = vec![theirs.certificate().to_vec().into(), ca.certificate.der().to_vec().into()];
@@ -224,8 +224,9 @@ async fn a_foreign_coordinator_that_shows_our_authority_is_refused() {
 #[tokio::test]
 async fn a_stolen_certificate_without_its_key_is_refused() {
     let (ca, hand) = (Ca::new(), Hand::at(NOW));
-    let server = listen(&ca.credentials(Kind::Coordinator, "c"), &hand);
-    let (victim, thief) = (ca.credentials(Kind::Cell, "a"), ca.credentials(Kind::Cell, "b"));
+    let server = listen(&ca.credentials(MemberKind::Coordinator, "c"), &hand);
+    let (victim, thief) =
+        (ca.credentials(MemberKind::Cell, "a"), ca.credentials(MemberKind::Cell, "b"));
     let provider = rustls::crypto::ring::default_provider();
     let key = provider.key_provider.load_private_key(thief.key().for_rustls()).unwrap();
     let chain = vec![victim.certificate().to_vec().into()];
@@ -240,9 +241,9 @@ async fn a_stolen_certificate_without_its_key_is_refused() {
 #[tokio::test]
 async fn nobody_comes_back_without_showing_a_certificate() {
     let (ca, hand) = (Ca::new(), Hand::at(NOW));
-    let server = listen(&ca.credentials(Kind::Cell, "a"), &hand);
+    let server = listen(&ca.credentials(MemberKind::Cell, "a"), &hand);
     // A client that tries to resume sessions.
-    let mut config = client_config(&ca.credentials(Kind::Cell, "b"), &hand.clock()).unwrap();
+    let mut config = client_config(&ca.credentials(MemberKind::Cell, "b"), &hand.clock()).unwrap();
     config.resumption = rustls::client::Resumption::in_memory_sessions(8);
     config.enable_early_data = true;
     let config = Arc::new(config);
@@ -254,7 +255,7 @@ async fn nobody_comes_back_without_showing_a_certificate() {
     // The client's own check of the server would fail now too, so this client uses an old time.
     let mut careless = (*config).clone();
     careless.time_provider =
-        client_config(&ca.credentials(Kind::Cell, "x"), &Hand::at(NOW).clock())
+        client_config(&ca.credentials(MemberKind::Cell, "x"), &Hand::at(NOW).clock())
             .unwrap()
             .time_provider;
     let refused = dial(&server, careless).await.server.unwrap_err().to_string();
@@ -264,7 +265,7 @@ async fn nobody_comes_back_without_showing_a_certificate() {
 #[test]
 fn configurations_are_strict() {
     let (ca, hand) = (Ca::new(), Hand::at(NOW));
-    let credentials = ca.credentials(Kind::Cell, "a");
+    let credentials = ca.credentials(MemberKind::Cell, "a");
     let server = server_config(&credentials, &hand.clock()).unwrap();
     assert_eq!((server.send_tls13_tickets, server.max_early_data_size), (0, 0));
     assert!(!server.ticketer.enabled() && !server.session_storage.can_cache());

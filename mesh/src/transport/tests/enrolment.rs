@@ -17,7 +17,7 @@ fn echo() -> Option<Enrolment> {
     }))
 }
 
-async fn ask(authority: &Authority, to: &Side, question: &[u8]) -> Result<Vec<u8>, EnrolError> {
+async fn ask(authority: &Authority, to: &Side, question: &[u8]) -> Result<Vec<u8>, EnrolCallError> {
     enrol(to.address(), authority.stranger(), question.to_vec(), PATIENCE).await
 }
 
@@ -46,7 +46,7 @@ async fn a_server_of_another_cluster_is_not_asked() {
     let (authority, foreign) = (Authority::new(), Authority::new());
     let side = enrolling(&foreign, Some(Arc::new(|_, _| panic!("it was asked"))));
     let error = ask(&authority, &side, b"my token").await.unwrap_err();
-    assert!(matches!(error, EnrolError::Failed { .. }), "{error}");
+    assert!(matches!(error, EnrolCallError::Failed { .. }), "{error}");
     side.counted(Reason::HandshakeFailed, 1).await;
 }
 
@@ -55,7 +55,7 @@ async fn long_questions_and_long_answers_are_refused() {
     let authority = Authority::new();
     let side = enrolling(&authority, echo());
     let error = ask(&authority, &side, &vec![0; ENROL_LIMIT + 1]).await.unwrap_err();
-    assert!(matches!(error, EnrolError::TooLarge(_)), "{error}");
+    assert!(matches!(error, EnrolCallError::TooLarge(_)), "{error}");
     let error = ask(&authority, &side, &vec![0; ENROL_LIMIT]).await.unwrap_err();
     assert!(error.to_string().contains("the answer is too long"), "{error}");
 

@@ -3,7 +3,7 @@
 use quinn::{ReadToEndError, RecvStream};
 
 use super::*;
-use crate::request::Refusal;
+use crate::request::RpcRefusal;
 use crate::request::frame::{REPLY_HEAD, ReplyHead, RequestHead};
 
 async fn closed(raw: &Raw) -> String {
@@ -18,7 +18,7 @@ async fn another_cluster_s_certificates_are_refused_on_both_sides() {
     b.transport.dial(None, a.address()).unwrap();
     b.dial_failed().await;
     // A client that trusts the server is still rejected because of its own certificate.
-    let mut mixed = foreign.tls(Kind::Cell, 3);
+    let mut mixed = foreign.tls(MemberKind::Cell, 3);
     let mut client = (*mixed.client).clone();
     let trusting = rustls::client::WebPkiServerVerifier::builder_with_provider(
         authority.roots(),
@@ -61,7 +61,7 @@ async fn unknown_protocols_are_refused_in_the_handshake() {
 #[tokio::test]
 async fn an_identification_that_panics_costs_one_handshake() {
     let authority = Authority::new();
-    let mut tls = authority.tls(Kind::Cell, 1);
+    let mut tls = authority.tls(MemberKind::Cell, 1);
     tls.identify = Arc::new(|shown| {
         let peer = identify(shown)?;
         assert_ne!(peer.identity.member, member(13), "on purpose, for a test");
@@ -89,7 +89,8 @@ async fn many_handshakes_must_prove_their_address_and_too_many_are_shut_out() {
         settings.half_open_most = 0;
     });
     let shut = shut.open();
-    let quick = |settings: &mut Settings| settings.dial_deadline = Duration::from_millis(500);
+    let quick =
+        |settings: &mut TransportSettings| settings.dial_deadline = Duration::from_millis(500);
     let mut c = Build::new(&authority, 4).set(quick).open();
     c.transport.dial(None, shut.address()).unwrap();
     c.dial_failed().await;
@@ -97,7 +98,7 @@ async fn many_handshakes_must_prove_their_address_and_too_many_are_shut_out() {
 }
 
 /// Sends these bytes and returns the refusal. `finish`: whether the stream ends after them.
-async fn refusal(raw: &Raw, bytes: &[u8], finish: bool) -> Refusal {
+async fn refusal(raw: &Raw, bytes: &[u8], finish: bool) -> RpcRefusal {
     let (mut send, mut recv) = raw.connection.open_bi().await.unwrap();
     send.write_all(bytes).await.unwrap();
     if finish {
@@ -106,7 +107,7 @@ async fn refusal(raw: &Raw, bytes: &[u8], finish: bool) -> Refusal {
     reply(&mut recv).await
 }
 
-async fn reply(recv: &mut RecvStream) -> Refusal {
+async fn reply(recv: &mut RecvStream) -> RpcRefusal {
     let bytes = patiently("a refusal", recv.read_to_end(4096)).await.unwrap();
     let (head, text) = bytes.split_first_chunk::<REPLY_HEAD>().unwrap();
     ReplyHead::decode(head).unwrap().refusal(text)
@@ -124,25 +125,31 @@ async fn malformed_requests_are_refused_and_disturb_nobody() {
 
     for cut in 0..full.len() {
         let refused = refusal(&raw, &full[..cut], true).await;
-        assert!(matches!(refused, Refusal::Malformed(_)), "{cut}: {refused}");
+        assert!(matches!(refused, RpcRefusal::Malformed(_)), "{cut}: {refused}");
     }
     assert!(matches!(
         refusal(&raw, &[full.as_slice(), b"123"].concat(), true).await,
-        Refusal::Malformed(_)
+        RpcRefusal::Malformed(_)
     ));
-    assert!(matches!(refusal(&raw, b"GET / HTTP/1.1\r\n\r\n", true).await, Refusal::Malformed(_)));
-    assert_eq!(refusal(&raw, &head(u32::MAX, PATIENCE).encode(), false).await, Refusal::TooLarge);
+    assert!(matches!(
+        refusal(&raw, b"GET / HTTP/1.1\r\n\r\n", true).await,
+        RpcRefusal::Malformed(_)
+    ));
+    assert_eq!(
+        refusal(&raw, &head(u32::MAX, PATIENCE).encode(), false).await,
+        RpcRefusal::TooLarge
+    );
     // A body that is claimed in the head and never sent.
     let claim = head(2 << 20, second).encode();
-    assert_eq!(refusal(&raw, &claim, false).await, Refusal::DeadlineExceeded);
+    assert_eq!(refusal(&raw, &claim, false).await, RpcRefusal::DeadlineExceeded);
     // A deadline of zero.
     assert_eq!(
         refusal(&raw, &head(5, Duration::ZERO).encode(), false).await,
-        Refusal::DeadlineExceeded
+        RpcRefusal::DeadlineExceeded
     );
     // Bytes after the body are ignored.
     let more = [head(0, PATIENCE).encode().as_slice(), &[1; 500]].concat();
-    assert_eq!(refusal(&raw, &more, true).await, Refusal::Unsupported);
+    assert_eq!(refusal(&raw, &more, true).await, RpcRefusal::Unsupported);
     b.reaches(&mut a).await;
     assert_eq!(a.transport.counters().of(Reason::Panicked), 0);
     assert!(raw.connection.close_reason().is_none());
@@ -159,14 +166,15 @@ async fn an_endless_request_is_stopped() {
     send.write_all(&head.encode()).await.unwrap();
     let endless = async { while send.write_all(&[0; 4096]).await.is_ok() {} };
     patiently("the stop", endless).await;
-    assert_eq!(reply(&mut recv).await, Refusal::Unsupported);
+    assert_eq!(reply(&mut recv).await, RpcRefusal::Unsupported);
     b.reaches(&mut a).await;
 }
 
 #[tokio::test]
 async fn messages_without_end_or_beyond_the_limit_are_dropped() {
     let authority = Authority::new();
-    let quick = |settings: &mut Settings| settings.message_deadline = Duration::from_millis(300);
+    let quick =
+        |settings: &mut TransportSettings| settings.message_deadline = Duration::from_millis(300);
     let mut slow = Build::new(&authority, 1).set(quick).open();
     let raw_slow = raw(&authority, 3, &mut slow).await;
     let mut send = raw_slow.connection.open_uni().await.unwrap();
@@ -217,8 +225,8 @@ async fn requests_that_hang_are_bounded_and_others_are_served() {
 #[tokio::test]
 async fn a_server_that_says_no_welcome_is_no_link() {
     let authority = Authority::new();
-    let settings = Settings::cell(loopback());
-    let server = settings.server(&authority.tls(Kind::Cell, 2)).unwrap();
+    let settings = TransportSettings::cell(loopback());
+    let server = settings.server(&authority.tls(MemberKind::Cell, 2)).unwrap();
     let endpoint = Endpoint::server(server, loopback()).unwrap();
     let address = endpoint.local_addr().unwrap();
     let rude = tokio::spawn(async move {

@@ -97,7 +97,7 @@ async fn when_both_dial_the_link_is_one_and_ends_with_the_last_connection() {
 #[tokio::test]
 async fn of_two_connections_the_unused_one_is_closed_in_silence() {
     let authority = Authority::new();
-    let quick = |settings: &mut Settings| {
+    let quick = |settings: &mut TransportSettings| {
         settings.idle_timeout = Duration::from_secs(1);
         settings.keep_alive = Some(Duration::from_millis(100));
     };
@@ -115,7 +115,7 @@ async fn of_two_connections_the_unused_one_is_closed_in_silence() {
 #[tokio::test]
 async fn settings_that_cannot_be_are_refused() {
     let authority = Authority::new();
-    let refuse = |change: fn(&mut Settings)| {
+    let refuse = |change: fn(&mut TransportSettings)| {
         let Build { settings, tls, .. } = Build::new(&authority, 1).set(change);
         let service = Arc::new(Router::new());
         let opened = Transport::open(settings, tls, mpsc::channel(1).0, service);
@@ -177,7 +177,7 @@ impl Mortal {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_member_that_dies_in_silence_is_missed_after_the_idle_timeout() {
     let authority = Authority::new();
-    let quick = |settings: &mut Settings| {
+    let quick = |settings: &mut TransportSettings| {
         settings.idle_timeout = Duration::from_millis(800);
         settings.keep_alive = Some(Duration::from_millis(100));
     };
@@ -218,7 +218,7 @@ async fn a_full_pool_refuses_cells_and_gives_the_least_used_link_to_a_coordinato
     assert!(reason.contains("as many links"), "{reason}");
     assert_eq!(full.transport.counters().of(Reason::PoolFull), 1);
 
-    let mut boss = Build::of_kind(&authority, Kind::Coordinator, 4).open();
+    let mut boss = Build::of_kind(&authority, MemberKind::Coordinator, 4).open();
     boss.transport.dial(None, full.address()).unwrap();
     assert_eq!(boss.link_up().await.0, full.id);
     // a was used later than b.
@@ -254,7 +254,7 @@ async fn silent_addresses_do_not_hold_up_a_dial_while_there_is_a_place() {
 #[tokio::test]
 async fn more_dials_than_places_wait_for_their_turn_and_each_is_told() {
     let authority = Authority::new();
-    let quick = |settings: &mut Settings| settings.dial_deadline = Duration::from_secs(2);
+    let quick = |settings: &mut TransportSettings| settings.dial_deadline = Duration::from_secs(2);
     let (mut a, b) = (Build::new(&authority, 1).set(quick).open(), cell(&authority, 2));
     let holes = black_holes(8);
     for hole in &holes {
@@ -301,16 +301,16 @@ async fn a_renewed_certificate_is_shown_from_the_next_handshake_on() {
     let authority = Authority::new();
     let (mut a, mut b, mut c) = (cell(&authority, 1), cell(&authority, 2), cell(&authority, 3));
     a.link_to(&mut b).await;
-    let renewed = authority.tls(Kind::Coordinator, 1);
+    let renewed = authority.tls(MemberKind::Coordinator, 1);
     a.transport.replace_tls(renewed).unwrap();
     a.reaches(&mut b).await;
     // As the dialling side, and as the answering side.
     a.transport.dial(None, b.address()).unwrap();
     let TransportEvent::LinkUp { peer, .. } = b.next().await else { panic!("no LinkUp") };
-    assert_eq!((peer.identity.member, peer.identity.kind), (a.id, Kind::Coordinator));
+    assert_eq!((peer.identity.member, peer.identity.kind), (a.id, MemberKind::Coordinator));
     c.transport.dial(Some(a.id), a.address()).unwrap();
     let TransportEvent::LinkUp { peer, .. } = c.next().await else { panic!("no LinkUp") };
-    assert_eq!(peer.identity.kind, Kind::Coordinator);
+    assert_eq!(peer.identity.kind, MemberKind::Coordinator);
 }
 
 #[tokio::test]
@@ -331,7 +331,8 @@ async fn links_survive_a_new_socket_on_either_side() {
 #[tokio::test]
 async fn one_socket_serves_both_families_and_ipv4_looks_like_ipv4() {
     let authority = Authority::new();
-    let anywhere = |settings: &mut Settings| settings.listen = Settings::anywhere();
+    let anywhere =
+        |settings: &mut TransportSettings| settings.listen = TransportSettings::anywhere();
     let mut a = Build::new(&authority, 1).set(anywhere).open();
     let mut b = Build::new(&authority, 2).set(anywhere).open();
     let four = SocketAddr::from((Ipv4Addr::LOCALHOST, b.address().port()));

@@ -102,7 +102,8 @@ async fn a_peer_that_never_reads_holds_up_nobody_else() {
 #[tokio::test]
 async fn messages_that_could_not_be_sent_in_time_are_given_up() {
     let authority = Authority::new();
-    let quick = |settings: &mut Settings| settings.message_deadline = Duration::from_millis(200);
+    let quick =
+        |settings: &mut TransportSettings| settings.message_deadline = Duration::from_millis(200);
     let mut a = Build::new(&authority, 1).set(quick).open();
     let _deaf = raw(&authority, 3, &mut a).await;
     for _ in 0..3 {
@@ -114,7 +115,7 @@ async fn messages_that_could_not_be_sent_in_time_are_given_up() {
 #[tokio::test]
 async fn bytes_of_all_links_together_are_bounded_and_given_back() {
     let authority = Authority::new();
-    let little = |settings: &mut Settings| settings.inbound_bytes = 100 << 10;
+    let little = |settings: &mut TransportSettings| settings.inbound_bytes = 100 << 10;
     let mut a = Build::new(&authority, 1).set(little).open();
     let mut b = cell(&authority, 2);
     b.link_to(&mut a).await;

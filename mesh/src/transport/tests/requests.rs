@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use super::*;
-use crate::request::{AskError, Refusal, Request};
+use crate::request::{AskError, Request, RpcRefusal};
 
 /// Returns its bytes, repeated `times` times.
 #[derive(Debug, Serialize, Deserialize)]
@@ -84,7 +84,7 @@ fn service(gate: &Arc<Gate>) -> Router {
     Router::new()
         .on(|from: MemberIdentity, echo: Echo, _| async move {
             if from.member == member(99) {
-                return Err(Refusal::NotAllowed("not you".into()));
+                return Err(RpcRefusal::NotAllowed("not you".into()));
             }
             Ok(echo.bytes.repeat(echo.times.max(1) as usize))
         })
@@ -107,7 +107,7 @@ struct Pair {
     authority: Authority,
 }
 
-async fn pair(change: impl Fn(&mut Settings)) -> Pair {
+async fn pair(change: impl Fn(&mut TransportSettings)) -> Pair {
     let authority = Authority::new();
     let gate = Arc::new(Gate::default());
     let side = |n| Build::new(&authority, n).set(&change).serving(service(&gate)).open();
@@ -142,10 +142,10 @@ async fn refusals_arrive_with_their_reason() {
     let mut stranger = cell(&authority, 99);
     stranger.link_to(&mut b).await;
     let refused = stranger.asks(b.id, &echo(b"x")).await.unwrap_err();
-    assert_eq!(refused, AskError::Refused(Refusal::NotAllowed("not you".into())));
+    assert_eq!(refused, AskError::Refused(RpcRefusal::NotAllowed("not you".into())));
     // b sends a request to a member that serves no method, like an older release.
     let refused = b.asks(stranger.id, &echo(b"x")).await.unwrap_err();
-    assert_eq!(refused, AskError::Refused(Refusal::Unsupported));
+    assert_eq!(refused, AskError::Refused(RpcRefusal::Unsupported));
 }
 
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn more_requests_than_a_link_may_have_are_busy_at_once() {
     let first = tokio::spawn(a.transport.ask(b.id, &Wait, PATIENCE));
     let second = tokio::spawn(a.transport.ask(b.id, &Wait, PATIENCE));
     gate.holds(2).await;
-    assert_eq!(a.asks(b.id, &echo(b"x")).await, Err(AskError::Refused(Refusal::Busy)));
+    assert_eq!(a.asks(b.id, &echo(b"x")).await, Err(AskError::Refused(RpcRefusal::Busy)));
     assert_eq!(b.transport.counters().of(Reason::RequestBusy), 1);
     // The other direction has its own slots.
     assert_eq!(b.asks(a.id, &echo(b"x")).await.unwrap(), b"x");
@@ -217,7 +217,7 @@ async fn more_requests_than_are_served_in_all_are_busy_on_every_link() {
     c.link_to(&mut b).await;
     let first = tokio::spawn(a.transport.ask(b.id, &Wait, PATIENCE));
     gate.holds(1).await;
-    assert_eq!(c.asks(b.id, &echo(b"x")).await, Err(AskError::Refused(Refusal::Busy)));
+    assert_eq!(c.asks(b.id, &echo(b"x")).await, Err(AskError::Refused(RpcRefusal::Busy)));
     first.abort();
     gate.holds(0).await;
     let served = async { while c.asks(b.id, &echo(b"x")).await.is_err() {} };
@@ -226,7 +226,7 @@ async fn more_requests_than_are_served_in_all_are_busy_on_every_link() {
 
 #[tokio::test]
 async fn what_is_too_large_is_refused_by_whoever_sees_it_first() {
-    let small = |settings: &mut Settings| {
+    let small = |settings: &mut TransportSettings| {
         settings.request_limit = 10_000;
         settings.reply_limit = 20_000;
     };
@@ -236,14 +236,14 @@ async fn what_is_too_large_is_refused_by_whoever_sees_it_first() {
     assert_eq!(own, AskError::TooLarge { given, limit: 10_000 });
     let long = Echo { bytes: vec![0; 9_000], times: 3 };
     let refused = a.asks(b.id, &long).await.unwrap_err();
-    assert_eq!(refused, AskError::Refused(Refusal::TooLarge));
+    assert_eq!(refused, AskError::Refused(RpcRefusal::TooLarge));
 
     // Other members have other limits.
     let gate = Arc::default();
     let mut c = Build::new(&authority, 3).serving(service(&gate)).open();
     c.link_to(&mut b).await;
     let refused = c.asks(b.id, &echo(&[0; 1_900_000])).await.unwrap_err();
-    assert_eq!(refused, AskError::Refused(Refusal::TooLarge));
+    assert_eq!(refused, AskError::Refused(RpcRefusal::TooLarge));
     assert_eq!(b.transport.counters().of(Reason::RequestTooLarge), 2);
     let refused = b.asks(c.id, &long).await.unwrap_err();
     assert!(matches!(&refused, AskError::BadReply(why) if why.contains("20000")), "{refused}");
@@ -256,7 +256,7 @@ async fn a_handler_that_panics_fails_its_request_and_nothing_else() {
     let other = tokio::spawn(a.transport.ask(b.id, &Wait, PATIENCE));
     gate.holds(1).await;
     let failed = a.asks(b.id, &Panic).await.unwrap_err();
-    assert!(matches!(failed, AskError::Refused(Refusal::Failed(_))), "{failed}");
+    assert!(matches!(failed, AskError::Refused(RpcRefusal::Failed(_))), "{failed}");
     b.counted(Reason::Panicked, 1).await;
     gate.open.notify_waiters();
     assert_eq!(patiently("the reply", other).await.unwrap(), Ok(7));
@@ -276,7 +276,7 @@ async fn bodies_that_are_no_request_are_malformed() {
     let Pair { a, b, .. } = pair(|_| {}).await;
     let refused = a.asks(b.id, &Garbage([0xff; 12])).await.unwrap_err();
     assert!(
-        matches!(&refused, AskError::Refused(Refusal::Malformed(why)) if why.contains("echo")),
+        matches!(&refused, AskError::Refused(RpcRefusal::Malformed(why)) if why.contains("echo")),
         "{refused}"
     );
     assert_eq!(b.transport.counters().of(Reason::RequestMalformed), 1);

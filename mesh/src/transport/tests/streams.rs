@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use volvox_protocol::stream::{Frame, Opened};
 
 use super::*;
-use crate::request::{AskError, Refusal, Request, StreamingRequest, Talk};
+use crate::request::{AskError, Request, RpcRefusal, StreamHandler, StreamingRequest};
 use crate::transport::stream::{FrameReader, FrameWriter, StreamError};
 
 /// Number of bytes in one frame of a flood.
@@ -62,7 +62,7 @@ impl Drop for Inside {
     }
 }
 
-fn talk(open: Open, inside: Inside) -> Talk {
+fn talk(open: Open, inside: Inside) -> StreamHandler {
     Box::new(move |reader, writer| {
         Box::pin(async move {
             let _ended = match open {
@@ -119,7 +119,7 @@ fn service(seen: &Arc<Seen>) -> Router {
             seen.inside.fetch_add(1, Ordering::SeqCst);
             async move {
                 match open {
-                    Open::Refused => Err(Refusal::NotAllowed("not this".to_owned())),
+                    Open::Refused => Err(RpcRefusal::NotAllowed("not this".to_owned())),
                     open => Ok((Opened {}, talk(open, inside))),
                 }
             }
@@ -133,7 +133,7 @@ struct Pair {
     seen: Arc<Seen>,
 }
 
-async fn pair(change: impl Fn(&mut Settings)) -> Pair {
+async fn pair(change: impl Fn(&mut TransportSettings)) -> Pair {
     let authority = Authority::new();
     let seen = Arc::new(Seen::default());
     let side = |n| Build::new(&authority, n).set(&change).serving(service(&seen)).open();
@@ -261,7 +261,7 @@ async fn streams_are_bounded_and_their_places_come_back() {
     let second = b.opens(a.id, &Open::Echo).await.unwrap();
     for (from, to) in [(&a, b.id), (&b, a.id)] {
         let refused = from.opens(to, &Open::Echo).await.err();
-        assert_eq!(refused, Some(AskError::Refused(Refusal::Busy)));
+        assert_eq!(refused, Some(AskError::Refused(RpcRefusal::Busy)));
     }
     // Requests have their own slots.
     assert_eq!(a.transport.ask(b.id, &Large(1), PATIENCE).await, Ok(vec![1]));
@@ -280,7 +280,7 @@ async fn streams_are_bounded_and_their_places_come_back() {
 async fn what_is_refused_and_what_breaks_leaves_the_link_as_it_was() {
     let Pair { a, mut b, seen } = pair(|_| {}).await;
     let refused = a.opens(b.id, &Open::Refused).await.err();
-    assert_eq!(refused, Some(AskError::Refused(Refusal::NotAllowed("not this".into()))));
+    assert_eq!(refused, Some(AskError::Refused(RpcRefusal::NotAllowed("not this".into()))));
     let (mut reader, mut writer) = a.opens(b.id, &Open::Panic).await.unwrap();
     writer.send(&Frame::StillHere).await.unwrap();
     assert_eq!(next(&mut reader).await, Err(StreamError::BrokenOff));
@@ -290,7 +290,7 @@ async fn what_is_refused_and_what_breaks_leaves_the_link_as_it_was() {
     let (mut old, mut new) = (cell(&authority, 3), cell(&authority, 4));
     new.link_to(&mut old).await;
     let refused = new.opens(old.id, &Open::Echo).await.err();
-    assert_eq!(refused, Some(AskError::Refused(Refusal::Unsupported)));
+    assert_eq!(refused, Some(AskError::Refused(RpcRefusal::Unsupported)));
     a.reaches(&mut b).await;
 }
 
