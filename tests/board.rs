@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use volvox_coordinator::bbs::command::{CallError, Command as BoardCommand};
 use volvox_coordinator::bbs::logic::check::check;
-use volvox_coordinator::bbs::settings::Settings;
+use volvox_coordinator::bbs::settings::BoardSettings;
 use volvox_coordinator::bbs::store::inspect::Inspection;
-use volvox_coordinator::bbs::store::{DATABASE, Store, StoreError};
+use volvox_coordinator::bbs::store::{DATABASE, SqliteStore, StoreError};
 use volvox_coordinator::core::{Converge, Settings as CoreSettings, Traces};
 use volvox_coordinator::driver::{Bbs, Subscribers};
 use volvox_protocol::event::Event;
@@ -22,7 +22,7 @@ use volvox_tests::load::{Acknowledged, Stage, command};
 use volvox_tests::skip;
 
 fn open(folder: &Path) -> Result<Bbs, StoreError> {
-    Bbs::open(folder, Settings::default(), told(), (), None)
+    Bbs::open(folder, BoardSettings::default(), told(), (), None)
 }
 
 /// A board that converges when it is told to.
@@ -65,9 +65,9 @@ fn kill_9_at_any_moment_loses_nothing_acknowledged() {
         // From the first acknowledgement of all to the middle of a checkpoint.
         let lines = [1, 7, 40, 150, 900][round % 5] + round * 13;
         kill_after(folder.path(), round, lines, &mut acknowledged);
-        let mut store = Store::open(folder.path()).unwrap();
+        let mut store = SqliteStore::open(folder.path()).unwrap();
         let now = Timestamp::from_secs(4_000_000_000);
-        let (board, report) = store.load(Settings::default(), now).unwrap();
+        let (board, report) = store.load(BoardSettings::default(), now).unwrap();
         assert_eq!(report.set_aside, [], "round {round}");
         assert_eq!(acknowledged.lost(board.records()).unwrap(), [""; 0], "round {round}");
         assert_eq!(check(&board, now), [""; 0], "round {round}");
@@ -86,7 +86,7 @@ fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_when_it_is_emptied() {
     let folder = disk.path().join("data");
     let count = Arc::new(AtomicUsize::new(0));
     let counter = Counter(Arc::clone(&count));
-    let bbs = Bbs::open(&folder, Settings::default(), told(), counter, None).unwrap();
+    let bbs = Bbs::open(&folder, BoardSettings::default(), told(), counter, None).unwrap();
     let mut acknowledged = Acknowledged::default();
     bbs.call(command("before", Stage::Desired).unwrap()).unwrap();
     acknowledged.note("before", Stage::Desired);

@@ -12,8 +12,8 @@ use volvox_bench::figures::{Figures, median_ms, resident_bytes};
 use volvox_bench::fleet;
 use volvox_coordinator::bbs::command::{Change, Command, Reply};
 use volvox_coordinator::bbs::logic::Board;
-use volvox_coordinator::bbs::settings::Settings;
-use volvox_coordinator::bbs::store::Store;
+use volvox_coordinator::bbs::settings::BoardSettings;
+use volvox_coordinator::bbs::store::SqliteStore;
 use volvox_coordinator::core::{Converge, Settings as CoreSettings};
 use volvox_coordinator::driver::Bbs;
 use volvox_protocol::actual_lrp::ActualLrp;
@@ -76,8 +76,8 @@ fn at_size(figures: &mut Figures, folder: &Path) -> anyhow::Result<()> {
 
 /// Puts running instances into a database, so many for each process, through the logic and the store.
 pub(crate) fn fill(folder: &Path, processes: usize, each: u32) -> anyhow::Result<()> {
-    let mut store = Store::open(folder)?;
-    let mut board = Board::new(Settings::default());
+    let mut store = SqliteStore::open(folder)?;
+    let mut board = Board::new(BoardSettings::default());
     let mut seed = 0;
     let mut apply = |board: &mut Board, command| {
         seed += 1;
@@ -157,7 +157,7 @@ pub(crate) fn at_rest(folder: &Path) -> anyhow::Result<()> {
 /// A board that converges when it is told to, without a mesh: so no round of the auction is held.
 fn open(folder: &Path) -> anyhow::Result<Bbs> {
     let settings = CoreSettings { converge: Converge::WhenTold, ..CoreSettings::default() };
-    Ok(Bbs::open(folder, Settings::default(), settings, (), None)?)
+    Ok(Bbs::open(folder, BoardSettings::default(), settings, (), None)?)
 }
 
 fn touch_everything(bbs: &Bbs) -> anyhow::Result<()> {

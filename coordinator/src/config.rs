@@ -16,8 +16,8 @@ use crate::api::Limits;
 use crate::api::access::Role;
 use crate::api::tls::Certificate;
 use crate::auction::settings::{Settings as AuctionSettings, ZonePolicy};
-use crate::bbs::hub::Memory;
-use crate::bbs::settings::Settings as BoardSettings;
+use crate::bbs::hub::HubLimits;
+use crate::bbs::settings::BoardSettings;
 use crate::callback::logic::Settings as CallbackSettings;
 use crate::cells::Settings as CellSettings;
 use crate::cells::settings::HoldPolicy;
@@ -170,7 +170,7 @@ pub struct Config {
     /// How much of everything.
     pub limits: Limits,
     /// What is remembered of events.
-    pub memory: Memory,
+    pub memory: HubLimits,
     /// Bytes of the audit's file, and how many old ones are kept.
     pub audit: (u64, u32),
     /// Where members of the mesh reach us.
@@ -268,7 +268,7 @@ fn check(file: File) -> anyhow::Result<Config> {
     Ok(Config {
         socket: path(api.socket).unwrap_or_else(|| data_dir.join("api.sock")),
         limits: limits(&api.limits, &file.events)?,
-        memory: Memory {
+        memory: HubLimits {
             events: count("events.memory", file.events.memory, 1_024, 16_777_216)?,
             bytes: count("events.memory_mb", file.events.memory_mb, 1, 65_536)? << 20,
         },
@@ -513,7 +513,7 @@ mod tests {
     fn the_defaults_are_those_of_the_parts() {
         let config = Config::parse("", None).unwrap();
         assert_eq!(config.limits, Limits::default());
-        assert_eq!(config.memory, Memory::default());
+        assert_eq!(config.memory, HubLimits::default());
         assert_eq!(config.board, BoardSettings::default());
         assert_eq!(config.cells, CellSettings::default());
         assert_eq!(config.callbacks, CallbackSettings::default());

@@ -48,7 +48,7 @@ pub use self::transaction::{Traces, Transaction};
 use crate::auction::rounds::{Input as AuctionInput, Rounds, Unplaced};
 use crate::auction::settings::Settings as AuctionSettings;
 use crate::bbs::clock::Steady;
-use crate::bbs::command::{CallError, Change, Command, Effect, Reply};
+use crate::bbs::command::{BoardEffect, CallError, Change, Command, Reply};
 use crate::bbs::logic::Board;
 use crate::bbs::store::StoreError;
 use crate::bbs::view::View;
@@ -544,24 +544,24 @@ impl Core {
     }
 
     /// What a commit asks for.
-    fn carry_out(&mut self, now: Now, effects: Vec<Effect>) {
+    fn carry_out(&mut self, now: Now, effects: Vec<BoardEffect>) {
         for effect in effects {
             match effect {
-                Effect::RequestAuction(lrps, tasks) => {
+                BoardEffect::RequestAuction(lrps, tasks) => {
                     self.auction_hears(now, AuctionInput::Request(lrps, tasks));
                 }
-                Effect::StopInstance(key, instance) => {
+                BoardEffect::StopInstance(key, instance) => {
                     let cell = instance.cell_id.clone();
                     self.order(now, &cell, CellOrder::StopInstance(key, instance));
                 }
-                Effect::UpdateInstance(key, instance) => {
+                BoardEffect::UpdateInstance(key, instance) => {
                     let cell = instance.cell_id.clone();
                     self.order(now, &cell, CellOrder::UpdateInstance(key, instance));
                 }
-                Effect::CancelTask(cell, task) => {
+                BoardEffect::CancelTask(cell, task) => {
                     self.order(now, &cell, CellOrder::CancelTask(task));
                 }
-                Effect::CallBack(task) => {
+                BoardEffect::CallBack(task) => {
                     let effects = self.callbacks.start(task);
                     self.follow_callbacks(effects);
                 }

@@ -36,8 +36,8 @@ use self::outputs::{Link, Outputs, Shared};
 pub use crate::bbs::command::{CallError, QUEUE};
 use crate::bbs::command::{Command, Reply};
 use crate::bbs::hub::Hub;
-use crate::bbs::settings::Settings as BoardSettings;
-use crate::bbs::store::{DATABASE, LoadReport, Store, StoreError, backup};
+use crate::bbs::settings::BoardSettings;
+use crate::bbs::store::{DATABASE, LoadReport, SqliteStore, StoreError, backup};
 use crate::bbs::view::View;
 use crate::callback::http::Client;
 use crate::callback::logic::Counts;
@@ -113,7 +113,7 @@ impl Bbs {
         subscribers: impl Subscribers,
         client: Option<Client>,
     ) -> Result<Self, StoreError> {
-        let mut store = Store::open(folder)?;
+        let mut store = SqliteStore::open(folder)?;
         let clock = Clock::new();
         let (board, report) = store.load(board, clock.now().machine)?;
         let core = Core::new(clock.now(), settings, board);
@@ -220,7 +220,7 @@ fn run_or_abort(driver: Driver) {
 /// The thread.
 struct Driver {
     core: Core,
-    store: Store,
+    store: SqliteStore,
     inbox: Arc<Inbox>,
     outputs: Outputs,
     random: SplitMix,

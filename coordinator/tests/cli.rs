@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use volvox_coordinator::bbs::command::Command as BoardCommand;
-use volvox_coordinator::bbs::settings::Settings;
+use volvox_coordinator::bbs::settings::BoardSettings;
 use volvox_coordinator::core::{Converge, Settings as CoreSettings};
 use volvox_coordinator::driver::Bbs;
 use volvox_protocol::id::Domain;
@@ -21,7 +21,7 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
 
 fn board(folder: &Path) -> Bbs {
     let settings = CoreSettings { converge: Converge::WhenTold, ..CoreSettings::default() };
-    let bbs = Bbs::open(folder, Settings::default(), settings, (), None).unwrap();
+    let bbs = Bbs::open(folder, BoardSettings::default(), settings, (), None).unwrap();
     bbs.call(BoardCommand::UpsertDomain(Domain::new("d").unwrap(), Duration::ZERO)).unwrap();
     bbs
 }

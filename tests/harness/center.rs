@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use volvox_coordinator::bbs::command::{CallError, Command, Effect, QUEUE, Reply as BoardReply};
-use volvox_coordinator::bbs::settings::Settings as BoardSettings;
-use volvox_coordinator::bbs::store::{Keeper as _, StoreError};
+use volvox_coordinator::bbs::command::{
+    BoardEffect, CallError, Command, QUEUE, Reply as BoardReply,
+};
+use volvox_coordinator::bbs::settings::BoardSettings;
+use volvox_coordinator::bbs::store::{Store as _, StoreError};
 use volvox_coordinator::bbs::view::View;
 use volvox_coordinator::callback::logic::Key;
 use volvox_coordinator::cells::desk::Desk;
@@ -31,7 +33,7 @@ use volvox_protocol::time::Timestamp;
 use super::callbacks;
 use super::checks::Asked;
 use super::desk::{self, Serving};
-use super::disk::{Died, Disk, End, Store};
+use super::disk::{Died, Disk, End, VirtualStore};
 use super::plan::{Kind, Plan};
 use super::world::{CENTER, Event, For, LetterId, Question, World};
 
@@ -71,7 +73,7 @@ pub(super) struct Center {
 /// A coordinator at work.
 pub(super) struct Alive {
     pub(super) core: Core,
-    store: Store,
+    store: VirtualStore,
     pub(super) view: View,
     pub(super) desk: Desk,
     /// What waits for the core.
@@ -147,7 +149,7 @@ impl World {
         let now = self.now();
         let clocks = self.center.clocks(now);
         let failed = self.center.disk.borrow().failed();
-        let opened = Store::open(&self.center.disk);
+        let opened = VirtualStore::open(&self.center.disk);
         let loaded = opened.and_then(|mut store| {
             let (board, _) = store.load(BoardSettings::default(), clocks.machine)?;
             Ok((board, store))
@@ -438,7 +440,7 @@ impl World {
         };
         if saved.is_ok() {
             for effect in transaction.effects() {
-                if let Effect::StopInstance(_, instance) = effect {
+                if let BoardEffect::StopInstance(_, instance) = effect {
                     self.checks.is_to_stop(instance);
                 }
             }

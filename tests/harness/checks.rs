@@ -9,7 +9,7 @@ use volvox_agent::container::guid::ContainerGuid;
 use volvox_agent::executor::work::Owner;
 use volvox_coordinator::bbs::command::{Change, Command};
 use volvox_coordinator::bbs::logic::{Board, check};
-use volvox_coordinator::bbs::settings::Settings;
+use volvox_coordinator::bbs::settings::BoardSettings;
 use volvox_coordinator::bbs::state::Records;
 use volvox_coordinator::core::Input;
 use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpKey, LrpState, Presence};
@@ -408,7 +408,7 @@ impl Checks {
         let told = (guid.clone(), task.created_at);
         let was_called = self.called_back.contains(&told) || asked.deleted.contains(guid);
         let waited = clock.since(task.first_completed_at);
-        let patience = Settings::default().expire_completed_task_after;
+        let patience = BoardSettings::default().expire_completed_task_after;
         (wants_call && !was_called && waited < patience)
             .then(|| format!("task {guid} is forgotten, and its consumer was not told"))
     }
@@ -417,7 +417,7 @@ impl Checks {
 /// These records as a coordinator reads them whose clock is far behind: without times. Those that are
 /// still to come for a reader are not what they were for the last one.
 fn long_ago(records: &Records) -> Result<Board, String> {
-    let mut board = Board::new(Settings::default());
+    let mut board = Board::new(BoardSettings::default());
     for deployment in records.deployments() {
         if let Some((row, it)) = records.deployment(&deployment.process_guid) {
             board.load(Change::Deployment(*row, None, Some(Arc::clone(it))))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use volvox_coordinator::bbs::command::CallError;
-use volvox_coordinator::bbs::command::{Command, Reply, Which};
+use volvox_coordinator::bbs::command::{Command, Reply, TaskRef};
 use volvox_coordinator::bbs::store::StoreError;
 use volvox_protocol::actual_lrp::LrpKey;
 use volvox_protocol::deployment::RolloutPause;
@@ -324,8 +324,8 @@ impl World {
                 return true;
             }
             // It is taken away, and its name given to another.
-            self.submit(Command::ResolvingTask(earlier.clone(), Which::Present), Ticket::Nobody);
-            self.submit(Command::DeleteTask(earlier.clone(), Which::Present), Ticket::Nobody);
+            self.submit(Command::ResolvingTask(earlier.clone(), TaskRef::Present), Ticket::Nobody);
+            self.submit(Command::DeleteTask(earlier.clone(), TaskRef::Present), Ticket::Nobody);
             self.count("name used again");
             guid = earlier;
         }
@@ -428,11 +428,11 @@ impl World {
             let waits = task.definition.completion_callback_url.is_empty();
             match task.state {
                 TaskState::Completed if waits => {
-                    wishes.push(Command::ResolvingTask(guid.clone(), Which::Present));
-                    wishes.push(Command::DeleteTask(guid, Which::Present));
+                    wishes.push(Command::ResolvingTask(guid.clone(), TaskRef::Present));
+                    wishes.push(Command::DeleteTask(guid, TaskRef::Present));
                 }
                 TaskState::Resolving if waits => {
-                    wishes.push(Command::DeleteTask(guid, Which::Present))
+                    wishes.push(Command::DeleteTask(guid, TaskRef::Present))
                 }
                 _ => {}
             }

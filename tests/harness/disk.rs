@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use volvox_coordinator::bbs::command::{Change, DomainRecord, RowId};
 use volvox_coordinator::bbs::logic::Board;
-use volvox_coordinator::bbs::settings::Settings;
+use volvox_coordinator::bbs::settings::BoardSettings;
 use volvox_coordinator::bbs::state::Records;
 use volvox_coordinator::bbs::store::codec::{self, FIRST_VERSION, RECORD_VERSION};
 use volvox_coordinator::bbs::store::files::Files;
-use volvox_coordinator::bbs::store::{self, Keeper, LoadReport, StoreError};
+use volvox_coordinator::bbs::store::{self, LoadReport, Store, StoreError};
 use volvox_protocol::actual_lrp::ActualLrp;
 use volvox_protocol::deployment::{LrpDeployment, LrpDeploymentV1};
 use volvox_protocol::task::Task;
@@ -255,7 +255,7 @@ fn keep(rows: &mut Rows, changes: &[Change]) {
 }
 
 /// A board with these rows, as a coordinator reads it at that time.
-fn board_of(rows: &Rows, settings: Settings, now: Timestamp) -> Result<Board, String> {
+fn board_of(rows: &Rows, settings: BoardSettings, now: Timestamp) -> Result<Board, String> {
     let mut board = Board::new(settings);
     for ((_, row), record) in rows {
         board.load(match record.clone() {
@@ -384,18 +384,18 @@ impl Files for Place {
 
 /// A coordinator's hold on the disk.
 #[derive(Debug)]
-pub(super) struct Store {
-    inner: store::Store<Place>,
+pub(super) struct VirtualStore {
+    inner: store::SqliteStore<Place>,
     disk: Rc<RefCell<Disk>>,
 }
 
-impl Store {
-    pub(super) fn open(disk: &Rc<RefCell<Disk>>) -> Result<Store, StoreError> {
+impl VirtualStore {
+    pub(super) fn open(disk: &Rc<RefCell<Disk>>) -> Result<VirtualStore, StoreError> {
         disk.borrow_mut().died = None;
         disk.borrow_mut().platter.borrow_mut().blown = None;
         let path = disk.borrow().path();
-        let inner = store::Store::over(Place { disk: Rc::clone(disk), path })?;
-        Ok(Store { inner, disk: Rc::clone(disk) })
+        let inner = store::SqliteStore::over(Place { disk: Rc::clone(disk), path })?;
+        Ok(VirtualStore { inner, disk: Rc::clone(disk) })
     }
 }
 
@@ -421,7 +421,7 @@ impl Disk {
     }
 }
 
-impl Keeper for Store {
+impl Store for VirtualStore {
     fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
         self.disk.borrow().is_alive()?;
         let outcome = self.inner.commit(changes);
@@ -454,7 +454,7 @@ impl Keeper for Store {
 
     fn load(
         &mut self,
-        settings: Settings,
+        settings: BoardSettings,
         now: Timestamp,
     ) -> Result<(Board, LoadReport), StoreError> {
         self.disk.borrow().is_alive()?;

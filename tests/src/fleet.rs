@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::runtime::{Builder, Handle, Runtime};
 use volvox_coordinator::bbs::command::{CallError, Command, Reply};
-use volvox_coordinator::bbs::settings::Settings as BbsSettings;
+use volvox_coordinator::bbs::settings::BoardSettings;
 use volvox_coordinator::bbs::state::Records;
 use volvox_coordinator::cells::settings::Settings as CellsSettings;
 use volvox_coordinator::core::{Settings as CoreSettings, Traces};
@@ -85,7 +85,7 @@ pub struct Plan {
     /// Its cells.
     pub cells: CellsSettings,
     /// Its board.
-    pub board: BbsSettings,
+    pub board: BoardSettings,
     /// Threads of its runtime.
     pub threads: usize,
     /// While somebody holds this, the board's writer stands still after a commit that desires a process.
@@ -99,7 +99,7 @@ impl Default for Plan {
             name: "coordinator".to_owned(),
             listen: ([127, 0, 0, 1], 0).into(),
             cells: CellsSettings { settle_after, ..CellsSettings::default() },
-            board: BbsSettings::default(),
+            board: BoardSettings::default(),
             threads: 2,
             brake: Arc::default(),
         }

@@ -32,7 +32,7 @@ use super::encoding::Encoding;
 use super::reply::{Body, Failure};
 use super::route::{Answer, Answering, Call, Route};
 use super::tasks::downgraded;
-use crate::bbs::hub::{self, Ended, Entry, EventId, Hub, Subscription};
+use crate::bbs::hub::{self, EventId, Hub, NumberedEvent, Subscription, SubscriptionEnd};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Events that are read in one go.
@@ -418,9 +418,9 @@ impl State {
                 }
                 Err(ended) => {
                     let name = match ended {
-                        Ended::Lagged => "lagged",
-                        Ended::Unknown | Ended::Resync => "resync",
-                        Ended::Closed => "closing",
+                        SubscriptionEnd::Lagged => "lagged",
+                        SubscriptionEnd::Unknown | SubscriptionEnd::Resync => "resync",
+                        SubscriptionEnd::Closed => "closing",
                     };
                     return self.last(name, &ended.to_string());
                 }
@@ -429,7 +429,7 @@ impl State {
     }
 
     /// The events in the order in which the reader is told.
-    fn ordered(&mut self, mut entries: Vec<Arc<Entry>>) -> Vec<Arc<Entry>> {
+    fn ordered(&mut self, mut entries: Vec<Arc<NumberedEvent>>) -> Vec<Arc<NumberedEvent>> {
         if matches!(self.tongue, Tongue::Diego { .. }) {
             // The second half of a pair may be just beyond what was read.
             if entries.last().is_some_and(|last| matches!(last.event, Event::InstanceRemoved(_))) {
@@ -455,7 +455,7 @@ impl State {
     }
 
     /// Writes an event, if the reader wants it.
-    fn say(&mut self, entry: &Entry, text: &mut BytesMut) {
+    fn say(&mut self, entry: &NumberedEvent, text: &mut BytesMut) {
         let instead = match self.tongue {
             Tongue::Ours => None,
             Tongue::Diego { .. } => older::instead(self.stream, &entry.event)

@@ -16,7 +16,7 @@ use super::list::{self, Tag};
 use super::lrps::fields;
 use super::reply::Failure;
 use super::route::{self, Route};
-use crate::bbs::command::{Command, Which};
+use crate::bbs::command::{Command, TaskRef};
 use crate::bbs::state::Records;
 
 /// The routes.
@@ -60,14 +60,14 @@ pub(super) fn routes() -> Vec<Route> {
             "ResolvingTask",
             "Somebody takes it on to tell the consumer that this task has ended.",
             task,
-            |request| Command::ResolvingTask(request.task_guid, Which::Present),
+            |request| Command::ResolvingTask(request.task_guid, TaskRef::Present),
         ),
         route::order::<TaskGuidRequest>(
             "/v1/tasks/delete",
             "DeleteTask",
             "The consumer knows: forget this task.",
             task,
-            |request| Command::DeleteTask(request.task_guid, Which::Present),
+            |request| Command::DeleteTask(request.task_guid, TaskRef::Present),
         ),
     ]);
     all

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::bbs::command::Command;
     use crate::bbs::logic::Board as Bbs;
-    use crate::bbs::settings::Settings;
+    use crate::bbs::settings::BoardSettings;
 
     fn process() -> ProcessGuid {
         ProcessGuid::new("p").unwrap()
@@ -107,7 +107,7 @@ mod tests {
 
     /// Two instances of `p` and the task `t`; the mesh has mentioned cells a and b.
     fn board() -> Bbs {
-        let mut board = Bbs::new(Settings::default());
+        let mut board = Bbs::new(BoardSettings::default());
         for name in ["a", "b"] {
             does(&mut board, Command::CellPresence(cell(name), CellPresence::Present));
         }

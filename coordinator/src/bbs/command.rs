@@ -70,9 +70,9 @@ pub enum Command {
     /// The auction could not place this task, for this reason. Refused once a cell has it.
     RejectTask(TaskGuid, Box<str>),
     /// Somebody takes it on to tell the consumer that this task has ended.
-    ResolvingTask(TaskGuid, Which),
+    ResolvingTask(TaskGuid, TaskRef),
     /// The consumer knows: forget this task.
-    DeleteTask(TaskGuid, Which),
+    DeleteTask(TaskGuid, TaskRef),
     /// This cell has joined or left the mesh.
     CellPresence(CellId, CellPresence),
     /// Every cell that is there has been heard: those that have not been are missing.
@@ -85,7 +85,7 @@ pub enum Command {
 
 /// Which task of a name is meant: once one is forgotten, another may have its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum TaskRef {
     /// The one that has it now.
     Present,
     /// The one that was made at this time, and no other.
@@ -102,7 +102,7 @@ pub enum Reply {
     /// Whether the evacuating cell shall leave the container running.
     KeepContainer(bool),
     /// What convergence found.
-    Converged(Report),
+    Converged(ConvergenceReport),
 }
 
 /// Commands that may wait. More are refused: a caller that hears "busy" can tell its own caller.
@@ -127,7 +127,7 @@ pub enum CallError {
 
 /// What one run of convergence found and did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct ConvergenceReport {
     /// Things that were due and were dealt with.
     pub findings: usize,
     /// Entries of the agenda that did not agree with the records: each is a bug, mended.
@@ -136,7 +136,7 @@ pub struct Report {
 
 /// Everything that follows from one command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ApplyResult {
     /// The answer for the caller.
     pub reply: Reply,
     /// What changed, in order. The store commits these, the view applies them.
@@ -144,12 +144,12 @@ pub struct Outcome {
     /// What subscribers are told, in order.
     pub events: Vec<Event>,
     /// What is to be done outside. May be lost in a crash: convergence asks again.
-    pub effects: Vec<Effect>,
+    pub effects: Vec<BoardEffect>,
 }
 
 /// An order to the driver, carried out after the commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
+pub enum BoardEffect {
     /// Find cells for these.
     RequestAuction(Vec<LrpStart>, Vec<TaskStart>),
     /// Tell the cell to stop this instance. Its record says so, and convergence asks again until
@@ -187,7 +187,7 @@ impl DomainRecord {
 
 /// What convergence looks at as one: an index of a process, a deployment, a task, a domain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
+pub enum ConvergeKey {
     /// A domain.
     Domain(Domain),
     /// All the records of one index of one definition.
@@ -212,14 +212,14 @@ pub enum Change {
     /// What the mesh says of a cell. Not stored: a new coordinator listens anew.
     Presence(CellId, Option<CellPresence>, Option<CellPresence>),
     /// Whether the mesh has been heard out. Not stored.
-    Settled(Heard, Heard),
+    Settled(CellCoverage, CellCoverage),
     /// When something was last asked of the outside. Not stored: a new coordinator asks again.
-    Asked(Subject, Option<Timestamp>, Option<Timestamp>),
+    Asked(ConvergeKey, Option<Timestamp>, Option<Timestamp>),
 }
 
 /// How much of the mesh the board has heard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Heard {
+pub enum CellCoverage {
     /// A cell that was not mentioned may still be there.
     #[default]
     Some,
@@ -254,4 +254,4 @@ impl Change {
 }
 
 /// What the board says to a command.
-pub type Verdict = Result<Outcome, Rejection>;
+pub type Verdict = Result<ApplyResult, Rejection>;

@@ -27,7 +27,7 @@ use crate::core::Traces;
 
 /// What the hub remembers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Memory {
+pub struct HubLimits {
     /// Events. One command may bring a hundred thousand, and those who read are not to fall out at
     /// once.
     pub events: usize,
@@ -35,15 +35,15 @@ pub struct Memory {
     pub bytes: usize,
 }
 
-impl Default for Memory {
+impl Default for HubLimits {
     fn default() -> Self {
-        Memory { events: 262_144, bytes: 256 << 20 }
+        HubLimits { events: 262_144, bytes: 256 << 20 }
     }
 }
 
 /// One event with its number.
 #[derive(Debug)]
-pub struct Entry {
+pub struct NumberedEvent {
     /// Its number in this epoch, from 1.
     pub number: u64,
     /// The commit that brought it.
@@ -86,7 +86,7 @@ impl std::str::FromStr for EventId {
 
 /// Why a subscription has ended. The subscriber has to list again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Ended {
+pub enum SubscriptionEnd {
     /// It was too slow: events that it had not read were forgotten.
     #[error("too slow: events that were not read have been forgotten; list again")]
     Lagged,
@@ -103,18 +103,18 @@ pub enum Ended {
 
 /// Hands out events. Clones are handles on the same hub.
 #[derive(Debug, Clone)]
-pub struct Hub(Arc<Inner>);
+pub struct Hub(Arc<HubInner>);
 
 #[derive(Debug)]
-struct Inner {
-    memory: Memory,
+struct HubInner {
+    memory: HubLimits,
     ring: Mutex<Ring>,
-    news: watch::Sender<News>,
+    news: watch::Sender<HubPosition>,
 }
 
 /// What subscribers wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct News {
+struct HubPosition {
     epoch: u64,
     last: u64,
     commit: u64,
@@ -123,7 +123,7 @@ struct News {
 
 #[derive(Debug)]
 struct Ring {
-    entries: VecDeque<Arc<Entry>>,
+    entries: VecDeque<Arc<NumberedEvent>>,
     next: u64,
     /// The last commit of which something was forgotten.
     forgotten: u64,
@@ -140,9 +140,9 @@ impl Ring {
 
 impl Hub {
     /// A hub with nothing in it. The epoch must differ from that of other lives.
-    pub fn new(epoch: u64, memory: Memory) -> Self {
-        let news = News { epoch, last: 0, commit: 0, closed: false };
-        Hub(Arc::new(Inner {
+    pub fn new(epoch: u64, memory: HubLimits) -> Self {
+        let news = HubPosition { epoch, last: 0, commit: 0, closed: false };
+        Hub(Arc::new(HubInner {
             memory,
             ring: Mutex::new(Ring { entries: VecDeque::new(), next: 1, forgotten: 0, bytes: 0 }),
             news: watch::Sender::new(news),
@@ -168,7 +168,7 @@ impl Hub {
                 let bytes = weight(&event);
                 ring.bytes += bytes;
                 let (frame, diego) = (OnceLock::new(), OnceLock::new());
-                let entry = Entry { number, commit, event, trace, bytes, frame, diego };
+                let entry = NumberedEvent { number, commit, event, trace, bytes, frame, diego };
                 ring.entries.push_back(Arc::new(entry));
             }
             while ring.entries.len() > self.0.memory.events || ring.bytes > self.0.memory.bytes {
@@ -217,7 +217,7 @@ impl Hub {
     }
 
     /// What was told since this event, and from now on.
-    pub fn resume(&self, after: EventId) -> Result<Subscription, Ended> {
+    pub fn resume(&self, after: EventId) -> Result<Subscription, SubscriptionEnd> {
         let news = self.0.news.subscribe();
         let epoch = news.borrow().epoch;
         let known = {
@@ -225,23 +225,23 @@ impl Hub {
             (ring.first() - 1..ring.next).contains(&after.number)
         };
         if after.epoch != epoch || !known {
-            return Err(Ended::Unknown);
+            return Err(SubscriptionEnd::Unknown);
         }
         Ok(Subscription { hub: self.clone(), news, at: after })
     }
 
     /// What is told of later commits than this one: for who holds a snapshot of it.
-    pub async fn subscribe_after(&self, commit: u64) -> Result<Subscription, Ended> {
+    pub async fn subscribe_after(&self, commit: u64) -> Result<Subscription, SubscriptionEnd> {
         let mut news = self.0.news.subscribe();
         // A commit is shown before it is told of: the events are on their way.
         let heard = news.wait_for(|news| news.closed || news.commit >= commit).await;
-        let heard = heard.map(|news| *news).map_err(|_| Ended::Closed)?;
+        let heard = heard.map(|news| *news).map_err(|_| SubscriptionEnd::Closed)?;
         if heard.closed {
-            return Err(Ended::Closed);
+            return Err(SubscriptionEnd::Closed);
         }
         let ring = self.ring();
         if ring.forgotten > commit {
-            return Err(Ended::Lagged);
+            return Err(SubscriptionEnd::Lagged);
         }
         let later = ring.entries.partition_point(|entry| entry.commit <= commit);
         let number = ring.entries.get(later).map_or(ring.next, |entry| entry.number) - 1;
@@ -254,7 +254,7 @@ impl Hub {
     }
 
     /// The event as a subscriber over HTTP reads it: id, name and JSON.
-    pub fn frame(&self, id: EventId, entry: &Entry) -> Bytes {
+    pub fn frame(&self, id: EventId, entry: &NumberedEvent) -> Bytes {
         let text = || {
             let name = entry.event.name();
             match &entry.trace {
@@ -269,7 +269,7 @@ impl Hub {
 
     /// The event as Diego's clients read it, but for the id, which each of them counts by itself: name and
     /// message.
-    pub fn diego_frame(&self, entry: &Entry) -> Bytes {
+    pub fn diego_frame(&self, entry: &NumberedEvent) -> Bytes {
         let text = || diego_frame(&entry.event, |lrp| lrp, entry.trace.as_deref());
         entry.diego.get_or_init(text).clone()
     }
@@ -342,7 +342,7 @@ pub fn frame(id: Option<EventId>, name: &str, data: &impl serde::Serialize) -> B
 #[derive(Debug)]
 pub struct Subscription {
     hub: Hub,
-    news: watch::Receiver<News>,
+    news: watch::Receiver<HubPosition>,
     at: EventId,
 }
 
@@ -353,44 +353,44 @@ impl Subscription {
     }
 
     /// The id of an entry that this subscription gave.
-    pub fn id_of(&self, entry: &Entry) -> EventId {
+    pub fn id_of(&self, entry: &NumberedEvent) -> EventId {
         EventId { epoch: self.at.epoch, number: entry.number }
     }
 
     /// The next events, at most so many, at least one; waits for them.
-    pub async fn next(&mut self, most: usize) -> Result<Vec<Arc<Entry>>, Ended> {
+    pub async fn next(&mut self, most: usize) -> Result<Vec<Arc<NumberedEvent>>, SubscriptionEnd> {
         loop {
             let news = *self.news.borrow_and_update();
             if news.epoch != self.at.epoch {
-                return Err(Ended::Resync);
+                return Err(SubscriptionEnd::Resync);
             }
             let read = self.read(most)?;
             if !read.is_empty() {
                 return Ok(read);
             }
             if news.closed || self.news.changed().await.is_err() {
-                return Err(Ended::Closed);
+                return Err(SubscriptionEnd::Closed);
             }
         }
     }
 
     /// Events that are there already, at most so many; none if there are none, or the subscription has
     /// ended, which the next read says.
-    pub fn at_hand(&mut self, most: usize) -> Vec<Arc<Entry>> {
+    pub fn at_hand(&mut self, most: usize) -> Vec<Arc<NumberedEvent>> {
         let is_current = self.news.borrow().epoch == self.at.epoch;
         if is_current { self.read(most).unwrap_or_default() } else { Vec::new() }
     }
 
-    fn read(&mut self, most: usize) -> Result<Vec<Arc<Entry>>, Ended> {
+    fn read(&mut self, most: usize) -> Result<Vec<Arc<NumberedEvent>>, SubscriptionEnd> {
         let ring = self.hub.ring();
         let first = ring.first();
         if self.at.number + 1 < first {
-            return Err(Ended::Lagged);
+            return Err(SubscriptionEnd::Lagged);
         }
         let known = ring.entries.len();
         let from = usize::try_from(self.at.number + 1 - first).unwrap_or(known).min(known);
         let to = from.saturating_add(most).min(known);
-        let read: Vec<Arc<Entry>> = ring.entries.range(from..to).cloned().collect();
+        let read: Vec<Arc<NumberedEvent>> = ring.entries.range(from..to).cloned().collect();
         if let Some(last) = read.last() {
             self.at.number = last.number;
         }

@@ -1,26 +1,26 @@
 //! The board: `apply(now, seed, command)` decides everything and does nothing.
 //!
-//! A family of commands each has a file below. They share [`Turn`], the one way to change the
+//! A family of commands each has a file below. They share [`Txn`], the one way to change the
 //! board: every change goes through [`Board::put`], is remembered so that it can be undone, and
 //! brings its events with it. A rejected command leaves no trace.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 mod actual;
-mod agenda;
 pub mod check;
 mod converge;
 mod deployment;
 mod desired;
 mod evacuate;
+mod group_events;
 mod load;
-mod roll;
+mod rollout;
+mod schedule;
 mod suspect;
 mod task;
 #[cfg(test)]
 mod tests;
-mod told;
-mod turn;
+mod txn;
 
 use std::collections::BTreeMap;
 
@@ -30,29 +30,31 @@ use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::request::{CellRequest, Rejection};
 use volvox_protocol::time::Timestamp;
 
-use super::command::{Change, Command, DomainRecord, Heard, Reply, RowId, Subject, Verdict};
-use super::settings::Settings;
+use super::command::{
+    CellCoverage, Change, Command, ConvergeKey, DomainRecord, Reply, RowId, Verdict,
+};
+use super::settings::BoardSettings;
 use super::state::Records;
-use agenda::{Agenda, Attention};
-use turn::Turn;
+use schedule::{ConvergeSchedule, DueTime};
+use txn::Txn;
 
 /// The whole state of the BBS.
 #[derive(Debug, Clone)]
 pub struct Board {
-    settings: Settings,
+    settings: BoardSettings,
     records: Records,
     /// What the mesh has said of each cell since this coordinator began to listen. Missing cells
     /// that no record names are forgotten when all have been heard.
     presence: BTreeMap<CellId, CellPresence>,
-    heard: Heard,
+    heard: CellCoverage,
     /// When the outside was last asked for something that has not come about since: a start, a
     /// stop, a replacement, a call back. An index has one question at a time. Any change of its
     /// ordinary record answers it; a stop and a failed auction, which change the record too, put
     /// it anew. Convergence repeats it after a while. Without an entry a stop is asked for at
     /// once, a start when the record is old enough: what another coordinator asked may be lost.
-    asked: BTreeMap<Subject, Timestamp>,
+    asked: BTreeMap<ConvergeKey, Timestamp>,
     /// What convergence has to look at, and when. Follows from all of the above.
-    agenda: Agenda,
+    agenda: ConvergeSchedule,
     /// When the records were read back; the beginning of time for a board that began empty.
     opened_at: Timestamp,
     next_row: RowId,
@@ -60,14 +62,14 @@ pub struct Board {
 
 impl Board {
     /// An empty board.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: BoardSettings) -> Self {
         Board {
             settings,
             records: Records::default(),
             presence: BTreeMap::new(),
-            heard: Heard::Some,
+            heard: CellCoverage::Some,
             asked: BTreeMap::new(),
-            agenda: Agenda::default(),
+            agenda: ConvergeSchedule::default(),
             opened_at: Timestamp::ZERO,
             next_row: RowId(1),
         }
@@ -79,7 +81,7 @@ impl Board {
     }
 
     /// The settings that the board goes by.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &BoardSettings {
         &self.settings
     }
 
@@ -87,8 +89,8 @@ impl Board {
     pub fn presence(&self, cell: &CellId) -> Option<CellPresence> {
         match (self.presence.get(cell), self.heard) {
             (Some(presence), _) => Some(*presence),
-            (None, Heard::All) => Some(CellPresence::Missing),
-            (None, Heard::Some) => None,
+            (None, CellCoverage::All) => Some(CellPresence::Missing),
+            (None, CellCoverage::Some) => None,
         }
     }
 
@@ -106,7 +108,7 @@ impl Board {
     /// Carries out one command. `seed` is the randomness for new ids: the same board, time, seed
     /// and command give the same outcome, to the byte. A rejection changes nothing.
     pub fn apply(&mut self, now: Timestamp, seed: u64, command: Command) -> Verdict {
-        let mut turn = Turn::new(self, now, seed);
+        let mut turn = Txn::new(self, now, seed);
         match turn.dispatch(command) {
             Ok(reply) => Ok(turn.finish(reply)),
             Err(rejection) => {
@@ -137,7 +139,7 @@ impl Board {
         match change {
             Change::Domain(_, before, after) => {
                 let Some(record) = before.as_ref().or(after.as_ref()) else { return };
-                self.reschedule(now, Subject::Domain(record.domain.clone()));
+                self.reschedule(now, ConvergeKey::Domain(record.domain.clone()));
                 for subject in self.agenda.waiting_for(&record.domain) {
                     self.reschedule(now, subject);
                 }
@@ -147,12 +149,12 @@ impl Board {
             }
             Change::Actual(_, before, after) => {
                 let Some(lrp) = before.as_ref().or(after.as_ref()) else { return };
-                self.reschedule(now, turn::subject_of(lrp));
+                self.reschedule(now, txn::subject_of(lrp));
                 self.judge_beside(now, lrp);
             }
             Change::Task(_, before, after) => {
                 let Some(task) = before.as_ref().or(after.as_ref()) else { return };
-                self.reschedule(now, Subject::Task(task.task_guid.clone()));
+                self.reschedule(now, ConvergeKey::Task(task.task_guid.clone()));
             }
             Change::Presence(cell, _, after) => {
                 match after {
@@ -178,18 +180,19 @@ impl Board {
     }
 
     /// Works out anew when convergence has to look at `subject`.
-    fn reschedule(&mut self, now: Timestamp, subject: Subject) {
+    fn reschedule(&mut self, now: Timestamp, subject: ConvergeKey) {
         let attention = match self.evaluate(now, &subject) {
             Some((attention, _)) => attention,
-            None => Attention::None,
+            None => DueTime::None,
         };
         self.agenda.set(subject, attention);
     }
 
     fn judge_cell(&mut self, now: Timestamp, cell: &CellId) {
-        let instances = self.records.instances_on(cell).map(|lrp| turn::subject_of(lrp));
-        let tasks = self.records.tasks_on(cell).map(|task| Subject::Task(task.task_guid.clone()));
-        let subjects: Vec<Subject> = instances.chain(tasks).collect();
+        let instances = self.records.instances_on(cell).map(|lrp| txn::subject_of(lrp));
+        let tasks =
+            self.records.tasks_on(cell).map(|task| ConvergeKey::Task(task.task_guid.clone()));
+        let subjects: Vec<ConvergeKey> = instances.chain(tasks).collect();
         for subject in subjects {
             self.reschedule(now, subject);
         }
@@ -202,7 +205,7 @@ impl Board {
     }
 }
 
-impl Turn<'_> {
+impl Txn<'_> {
     fn dispatch(&mut self, command: Command) -> Result<Reply, Rejection> {
         match command {
             Command::UpsertDomain(domain, ttl) => self.upsert_domain(domain, ttl),

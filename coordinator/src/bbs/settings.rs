@@ -9,7 +9,7 @@ use volvox_protocol::tables::crash::CrashPolicy;
 
 /// How long the board waits before it acts, and how often it tries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct BoardSettings {
     /// When a crashed instance restarts.
     pub crash_policy: CrashPolicy,
     /// How long an instance may be UNCLAIMED before its start is asked for again; also the pause
@@ -35,9 +35,9 @@ pub struct Settings {
     pub definition_history_age: Duration,
 }
 
-impl Default for Settings {
+impl Default for BoardSettings {
     fn default() -> Self {
-        Settings {
+        BoardSettings {
             crash_policy: CrashPolicy::default(),
             stale_after: Duration::from_secs(30),
             evacuation_timeout: Duration::from_secs(600),

@@ -68,7 +68,7 @@ impl<K: Ord + Clone + AsRef<str>, V: Clone> Shards<K, V> {
 
 /// One instance record and where the store keeps it.
 #[derive(Debug, Clone)]
-pub struct Slot {
+pub struct InstanceRow {
     /// Where the store keeps it.
     pub row: RowId,
     /// The record.
@@ -81,17 +81,17 @@ pub struct Process {
     /// What is desired, if the process is desired at all.
     pub deployment: Option<(RowId, Arc<LrpDeployment>)>,
     /// Its instance records by definition, index and presence.
-    instances: Vec<Slot>,
+    instances: Vec<InstanceRow>,
 }
 
 impl Process {
     /// All instance records, ordered by definition, index and presence.
-    pub fn instances(&self) -> &[Slot] {
+    pub fn instances(&self) -> &[InstanceRow] {
         &self.instances
     }
 
     /// The records of one index: at most one for each presence.
-    pub fn at(&self, definition: &DefinitionId, index: u32) -> &[Slot] {
+    pub fn at(&self, definition: &DefinitionId, index: u32) -> &[InstanceRow] {
         let key = (definition, index);
         let from = self.instances.partition_point(|slot| prefix(&slot.lrp) < key);
         // One for each presence at most: looking at the next few beats searching for their end.
@@ -100,7 +100,12 @@ impl Process {
     }
 
     /// The record of one index in one presence.
-    pub fn find(&self, definition: &DefinitionId, index: u32, presence: Presence) -> Option<&Slot> {
+    pub fn find(
+        &self,
+        definition: &DefinitionId,
+        index: u32,
+        presence: Presence,
+    ) -> Option<&InstanceRow> {
         self.at(definition, index).iter().find(|slot| slot.lrp.presence == presence)
     }
 
@@ -161,7 +166,7 @@ impl Process {
             if let Ok(nth) = found {
                 match after {
                     Some(after) if after.order() == before.order() => {
-                        self.instances[nth] = Slot { row, lrp: Arc::clone(after) };
+                        self.instances[nth] = InstanceRow { row, lrp: Arc::clone(after) };
                         return;
                     }
                     Some(_) | None => {
@@ -174,7 +179,7 @@ impl Process {
             let found =
                 self.instances.binary_search_by(|slot| slot.lrp.order().cmp(&after.order()));
             debug_assert!(found.is_err(), "two records never share a key");
-            let slot = Slot { row, lrp: Arc::clone(after) };
+            let slot = InstanceRow { row, lrp: Arc::clone(after) };
             match found {
                 Ok(nth) => self.instances[nth] = slot,
                 Err(nth) => self.instances.insert(nth, slot),

@@ -3,7 +3,7 @@
 //! Rows are keyed by the integers that the board gives out, so a write is a step in a B-tree of
 //! integers and new records go to its end. Records are opaque to SQLite ([`codec`]): all finding
 //! is done in memory. A change of presence alone is noted in a small table beside the record
-//! ([`presence`]): when a hundred cells vanish, a page for each instance need not be rewritten. Only the coordinator's thread uses a [`Store`]; backups read beside it through a
+//! ([`presence`]): when a hundred cells vanish, a page for each instance need not be rewritten. Only the coordinator's thread uses a [`SqliteStore`]; backups read beside it through a
 //! connection of their own ([`backup`]).
 
 pub mod backup;
@@ -31,9 +31,9 @@ use volvox_protocol::time::Timestamp;
 
 use super::command::{Change, DomainRecord, RowId};
 use super::logic::Board;
-use super::settings::Settings;
+use super::settings::BoardSettings;
 use codec::{FIRST_VERSION, RECORD_VERSION, Unreadable};
-use files::{Files, Machine};
+use files::{Files, OsFiles};
 use presence::Presences;
 
 /// The database's file name in the data folder.
@@ -154,12 +154,12 @@ pub struct LoadReport {
     /// Records that are on the board now.
     pub records: usize,
     /// Records that could not be used and were set aside, with the reason for each.
-    pub set_aside: Vec<SetAside>,
+    pub set_aside: Vec<QuarantinedRow>,
 }
 
 /// A record that could not be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SetAside {
+pub struct QuarantinedRow {
     /// The table it was in.
     pub origin: &'static str,
     /// Its row there.
@@ -170,7 +170,7 @@ pub struct SetAside {
 
 /// The database of one data folder, open and locked.
 #[derive(Debug)]
-pub struct Store<F = Machine> {
+pub struct SqliteStore<F = OsFiles> {
     connection: Connection,
     buffer: Vec<u8>,
     presences: Presences,
@@ -180,25 +180,25 @@ pub struct Store<F = Machine> {
     files: F,
 }
 
-impl Store {
+impl SqliteStore {
     /// Opens the database in `folder`, making both when they are not there.
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
-        let files = Machine::lock(folder)?;
+        let files = OsFiles::lock(folder)?;
         if let Ok(from) = std::fs::read(folder.join(backup::RESTORING)) {
             let from = String::from_utf8_lossy(&from).into_owned();
             return Err(StoreError::Restoring { folder: folder.to_owned(), from });
         }
-        Store::over(files)
+        SqliteStore::over(files)
     }
 }
 
-impl<F: Files> Store<F> {
+impl<F: Files> SqliteStore<F> {
     /// Opens the database in these files, making it when it is not there.
     pub fn over(files: F) -> Result<Self, StoreError> {
         make_if_new(&files)?;
         let connection = connect_settled(&files)?;
         let (buffer, presences) = (Vec::new(), Presences::default());
-        Ok(Store { connection, buffer, presences, doubtful: false, files })
+        Ok(SqliteStore { connection, buffer, presences, doubtful: false, files })
     }
 
     /// Closes and opens the database, for when a connection has become unusable. It is of use again when
@@ -224,7 +224,7 @@ impl<F: Files> Store<F> {
     /// in a table of its own, with a loud line in the log, and the rest goes on.
     pub fn load(
         &mut self,
-        settings: Settings,
+        settings: BoardSettings,
         now: Timestamp,
     ) -> Result<(Board, LoadReport), StoreError> {
         let mut board = Board::new(settings);
@@ -272,7 +272,7 @@ impl<F: Files> Store<F> {
         }
     }
 
-    fn load_table<T: Record>(
+    fn load_table<T: StoredRecord>(
         &self,
         board: &mut Board,
         report: &mut LoadReport,
@@ -302,7 +302,7 @@ impl<F: Files> Store<F> {
                 Ok(()) => report.records += 1,
                 Err(reason) => {
                     error!(table = T::TABLE, row = id, reason, "a record is set aside");
-                    report.set_aside.push(SetAside { origin: T::TABLE, row: id, reason });
+                    report.set_aside.push(QuarantinedRow { origin: T::TABLE, row: id, reason });
                 }
             }
         }
@@ -314,7 +314,7 @@ impl<F: Files> Store<F> {
     fn set_aside(&mut self, report: &LoadReport, now: Timestamp) -> Result<(), StoreError> {
         let at = now.as_nanos().cast_signed();
         let transaction = self.connection.transaction().map_err(commit_error)?;
-        for SetAside { origin, row, reason } in &report.set_aside {
+        for QuarantinedRow { origin, row, reason } in &report.set_aside {
             let row = row.cast_signed();
             let copy = format!(
                 "INSERT INTO set_aside (origin, row, record, reason, set_aside_at)
@@ -335,7 +335,7 @@ impl<F: Files> Store<F> {
         &mut self,
         changes: impl IntoIterator<Item = &'a Change>,
     ) -> Result<(), StoreError> {
-        let mut writes: Vec<Write<'_>> = changes.into_iter().filter_map(Write::of).collect();
+        let mut writes: Vec<RowWrite<'_>> = changes.into_iter().filter_map(RowWrite::of).collect();
         if writes.is_empty() {
             return Ok(());
         }
@@ -379,7 +379,7 @@ impl<F: Files> Store<F> {
 
     fn write_all(
         &self,
-        writes: &[Write<'_>],
+        writes: &[RowWrite<'_>],
         buffer: &mut Vec<u8>,
         presences: &mut Vec<(RowId, Option<Presence>)>,
     ) -> Result<(), StoreError> {
@@ -387,7 +387,7 @@ impl<F: Files> Store<F> {
         run(connection, "BEGIN IMMEDIATE", [])?;
         let mut rest = writes;
         while let Some(first) = rest.first() {
-            let same = |write: &&Write<'_>| (write.table, write.row) == (first.table, first.row);
+            let same = |write: &&RowWrite<'_>| (write.table, write.row) == (first.table, first.row);
             let times = rest.iter().take_while(same).count();
             let last = &rest[times - 1];
             match last.presence {
@@ -421,30 +421,30 @@ impl<F: Files> Store<F> {
     }
 }
 
-impl<F: Files> Keeper for Store<F> {
+impl<F: Files> Store for SqliteStore<F> {
     fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
-        Store::commit(self, changes)
+        SqliteStore::commit(self, changes)
     }
 
     fn is_usable(&self) -> bool {
-        Store::is_usable(self)
+        SqliteStore::is_usable(self)
     }
 
     fn reopen(&mut self) -> Result<(), StoreError> {
-        Store::reopen(self)
+        SqliteStore::reopen(self)
     }
 
     fn load(
         &mut self,
-        settings: Settings,
+        settings: BoardSettings,
         now: Timestamp,
     ) -> Result<(Board, LoadReport), StoreError> {
-        Store::load(self, settings, now)
+        SqliteStore::load(self, settings, now)
     }
 }
 
 /// What makes a board's changes last.
-pub trait Keeper {
+pub trait Store {
     /// All of these, or none. Returns when they are on the disk.
     fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError>;
     /// Whether it can take another transaction.
@@ -454,13 +454,13 @@ pub trait Keeper {
     /// Reads everything back onto a new board.
     fn load(
         &mut self,
-        settings: Settings,
+        settings: BoardSettings,
         now: Timestamp,
     ) -> Result<(Board, LoadReport), StoreError>;
 }
 
 /// A kind of record and the table it lies in.
-trait Record: Serialize + DeserializeOwned {
+trait StoredRecord: Serialize + DeserializeOwned {
     const TABLE: &'static str;
 
     /// The step that puts this record on an empty row.
@@ -480,7 +480,7 @@ trait Record: Serialize + DeserializeOwned {
     }
 }
 
-impl Record for DomainRecord {
+impl StoredRecord for DomainRecord {
     const TABLE: &'static str = "domains";
 
     fn change(self, row: RowId) -> Change {
@@ -488,7 +488,7 @@ impl Record for DomainRecord {
     }
 }
 
-impl Record for Arc<LrpDeployment> {
+impl StoredRecord for Arc<LrpDeployment> {
     const TABLE: &'static str = "deployments";
 
     fn change(self, row: RowId) -> Change {
@@ -505,7 +505,7 @@ impl Record for Arc<LrpDeployment> {
     }
 }
 
-impl Record for Arc<ActualLrp> {
+impl StoredRecord for Arc<ActualLrp> {
     const TABLE: &'static str = "actual_lrps";
 
     fn change(self, row: RowId) -> Change {
@@ -520,7 +520,7 @@ impl Record for Arc<ActualLrp> {
     }
 }
 
-impl Record for Arc<Task> {
+impl StoredRecord for Arc<Task> {
     const TABLE: &'static str = "tasks";
 
     fn change(self, row: RowId) -> Change {
@@ -530,36 +530,36 @@ impl Record for Arc<Task> {
 
 /// The statements of one table, and its place in the order of writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Table {
+struct SqlTable {
     nth: usize,
     put: &'static str,
     delete: &'static str,
 }
 
-const DOMAINS: Table = Table {
+const DOMAINS: SqlTable = SqlTable {
     nth: 0,
     put: "INSERT OR REPLACE INTO domains (id, record) VALUES (?1, ?2)",
     delete: "DELETE FROM domains WHERE id = ?1",
 };
-const DEPLOYMENTS: Table = Table {
+const DEPLOYMENTS: SqlTable = SqlTable {
     nth: 1,
     put: "INSERT OR REPLACE INTO deployments (id, record) VALUES (?1, ?2)",
     delete: "DELETE FROM deployments WHERE id = ?1",
 };
-const ACTUAL_LRPS: Table = Table {
+const ACTUAL_LRPS: SqlTable = SqlTable {
     nth: 2,
     put: "INSERT OR REPLACE INTO actual_lrps (id, record) VALUES (?1, ?2)",
     delete: "DELETE FROM actual_lrps WHERE id = ?1",
 };
-const TASKS: Table = Table {
+const TASKS: SqlTable = SqlTable {
     nth: 3,
     put: "INSERT OR REPLACE INTO tasks (id, record) VALUES (?1, ?2)",
     delete: "DELETE FROM tasks WHERE id = ?1",
 };
 
 /// One row to be written or deleted.
-struct Write<'a> {
-    table: Table,
+struct RowWrite<'a> {
+    table: SqlTable,
     row: RowId,
     record: After<'a>,
     /// The new presence, where nothing else of an instance record changed.
@@ -574,7 +574,7 @@ enum After<'a> {
     Task(&'a Task),
 }
 
-impl<'a> Write<'a> {
+impl<'a> RowWrite<'a> {
     fn of(change: &'a Change) -> Option<Self> {
         let (table, row, record) = match change {
             Change::Domain(row, _, after) => (DOMAINS, row, after.as_ref().map(After::Domain)),
@@ -597,7 +597,7 @@ impl<'a> Write<'a> {
             | Change::Settled(..)
             | Change::Asked(..) => None,
         };
-        Some(Write { table, row: *row, record: record.unwrap_or(After::Nothing), presence })
+        Some(RowWrite { table, row: *row, record: record.unwrap_or(After::Nothing), presence })
     }
 
     fn execute(&self, connection: &Connection, buffer: &mut Vec<u8>) -> Result<(), StoreError> {

@@ -9,11 +9,11 @@ use super::state::Records;
 
 /// The published records. Clones are handles on the same view.
 #[derive(Debug, Clone, Default)]
-pub struct View(Arc<RwLock<Shown>>);
+pub struct View(Arc<RwLock<PublishedRecords>>);
 
 /// Records, and how many commits they have seen.
 #[derive(Debug, Clone, Default)]
-struct Shown {
+struct PublishedRecords {
     records: Arc<Records>,
     commit: u64,
 }
@@ -21,7 +21,7 @@ struct Shown {
 impl View {
     /// A view that shows these records.
     pub fn new(records: Records) -> Self {
-        View(Arc::new(RwLock::new(Shown { records: Arc::new(records), commit: 0 })))
+        View(Arc::new(RwLock::new(PublishedRecords { records: Arc::new(records), commit: 0 })))
     }
 
     /// All records as of the last commit. Costs a pointer, stays as it is, and may be kept.

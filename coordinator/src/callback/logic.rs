@@ -7,7 +7,7 @@
 //!
 //! What holds: never more than [`Settings::at_once`] calls, never more than [`PER_HOST`] of one host,
 //! never two for one task. A task is deleted only after its own consumer has answered: one that has
-//! taken its name meanwhile is another task, to us ([`Key`]) and to the board ([`Which`]).
+//! taken its name meanwhile is another task, to us ([`Key`]) and to the board ([`TaskRef`]).
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -25,7 +25,7 @@ use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::task::Task;
 use volvox_protocol::time::{Backoff, Timestamp};
 
-use crate::bbs::command::{Command, Which};
+use crate::bbs::command::{Command, TaskRef};
 
 /// Tasks that may wait to be told of. Convergence asks again for those that found no place.
 pub const QUEUE: usize = 16_384;
@@ -88,8 +88,8 @@ impl Question {
     /// How the board is asked it.
     pub fn about(self, (guid, made): Key) -> Command {
         match self {
-            Question::Resolving => Command::ResolvingTask(guid, Which::MadeAt(made)),
-            Question::Delete => Command::DeleteTask(guid, Which::MadeAt(made)),
+            Question::Resolving => Command::ResolvingTask(guid, TaskRef::MadeAt(made)),
+            Question::Delete => Command::DeleteTask(guid, TaskRef::MadeAt(made)),
         }
     }
 }

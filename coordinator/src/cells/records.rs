@@ -251,7 +251,7 @@ mod tests {
     use super::*;
     use crate::bbs::command::Command;
     use crate::bbs::logic::Board;
-    use crate::bbs::settings::Settings;
+    use crate::bbs::settings::BoardSettings;
 
     fn cell(name: &str) -> CellId {
         CellId::new(name).unwrap()
@@ -282,7 +282,7 @@ mod tests {
 
     /// So many instances of `p` on cell a, with an annotation of that length, and task `t` on it.
     fn board(instances: u32, variable: usize, tag: usize) -> Board {
-        let mut board = Board::new(Settings::default());
+        let mut board = Board::new(BoardSettings::default());
         for name in ["a", "b"] {
             does(&mut board, Command::CellPresence(cell(name), CellPresence::Present));
         }

@@ -38,12 +38,12 @@ pub(super) struct Schedule {
     converge: Converge,
     /// When everything is looked at; none: the first turn says.
     next_full_pass: Option<Timestamp>,
-    trouble: Option<Trouble>,
+    trouble: Option<DiskBackoff>,
 }
 
 /// The disk did not take what was decided.
 #[derive(Debug, Clone, Copy)]
-struct Trouble {
+struct DiskBackoff {
     until: Timestamp,
     pause: Duration,
 }
@@ -92,7 +92,7 @@ impl Schedule {
             Some(trouble) => (trouble.pause * 2).min(LONGEST_PAUSE),
         };
         if !self.is_waiting(at) {
-            self.trouble = Some(Trouble { until: at + pause, pause });
+            self.trouble = Some(DiskBackoff { until: at + pause, pause });
         }
     }
 

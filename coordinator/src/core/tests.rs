@@ -13,7 +13,7 @@ use volvox_protocol::id::{Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use super::*;
 use crate::auction::logic::tests::{capacity, cell as some_cell};
 use crate::bbs::logic::check::check;
-use crate::bbs::settings::Settings as BoardSettings;
+use crate::bbs::settings::BoardSettings;
 use crate::callback::logic::Told as CallbackTold;
 use crate::cells::desk::PUT_OFF;
 use crate::cells::logic::Listed;

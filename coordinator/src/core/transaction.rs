@@ -11,7 +11,7 @@ use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::time::Timestamp;
 
 use super::message::{Output, ReplyId};
-use crate::bbs::command::{CallError, Change, Effect, Reply};
+use crate::bbs::command::{BoardEffect, CallError, Change, Reply};
 use crate::bbs::store::StoreError;
 use crate::callback::logic::Key;
 
@@ -33,7 +33,7 @@ pub struct Transaction {
     pub(super) changes: Vec<Change>,
     pub(super) events: Vec<Event>,
     pub(super) traces: Traces,
-    pub(super) effects: Vec<Effect>,
+    pub(super) effects: Vec<BoardEffect>,
     pub(super) answers: Vec<Answer>,
     /// Whether everything was looked at.
     pub(super) is_full_pass: bool,
@@ -85,7 +85,7 @@ impl Transaction {
     }
 
     /// What the board asks of the outside.
-    pub fn effects(&self) -> &[Effect] {
+    pub fn effects(&self) -> &[BoardEffect] {
         &self.effects
     }
 

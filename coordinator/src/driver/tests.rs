@@ -27,7 +27,7 @@ fn settings() -> Settings {
 
 /// A coordinator that takes a turn when it is told to.
 fn driver(folder: &Path) -> Driver {
-    let mut store = Store::open(folder).unwrap();
+    let mut store = SqliteStore::open(folder).unwrap();
     let clock = Clock::new();
     let (board, _) = store.load(BoardSettings::default(), clock.now().machine).unwrap();
     let core = Core::new(clock.now(), settings(), board);

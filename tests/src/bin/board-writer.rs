@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use volvox_coordinator::bbs::command::Command;
-use volvox_coordinator::bbs::settings::Settings;
+use volvox_coordinator::bbs::settings::BoardSettings;
 use volvox_coordinator::core::{Converge, Settings as CoreSettings, Traces};
 use volvox_coordinator::driver::{Bbs, Subscribers};
 use volvox_protocol::cell::CellPresence;
@@ -23,11 +23,11 @@ fn main() -> anyhow::Result<()> {
     let callers: usize = next("number of callers")?.parse()?;
     let settings = CoreSettings { converge: Converge::WhenTold, ..CoreSettings::default() };
     if round == "panic" {
-        let bbs = Bbs::open(&folder, Settings::default(), settings, Panics, None)?;
+        let bbs = Bbs::open(&folder, BoardSettings::default(), settings, Panics, None)?;
         bbs.call(command("last-words", Stage::Desired)?)?;
         return Ok(());
     }
-    let bbs = Bbs::open(&folder, Settings::default(), settings, (), None)?;
+    let bbs = Bbs::open(&folder, BoardSettings::default(), settings, (), None)?;
     std::thread::scope(|scope| {
         // A cell that comes and goes: records change their presence, and convergence has work.
         scope.spawn(|| drop(flap(&bbs, &round)));

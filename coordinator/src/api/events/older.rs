@@ -10,7 +10,7 @@ use volvox_protocol::desired_lrp::DesiredLrp;
 use volvox_protocol::event::Event;
 
 use super::{Stream, downgraded};
-use crate::bbs::hub::{self, Entry, Hub};
+use crate::bbs::hub::{self, Hub, NumberedEvent};
 
 /// In which form desired LRPs and tasks are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,12 +73,12 @@ pub(super) fn instead(stream: Stream, event: &Event) -> Option<Event> {
 
 /// The text of an event that stands for another, for one of Diego's clients. It is of an instance, which
 /// is the same in every form.
-pub(super) fn diego_frame_instead(event: &Event, entry: &Entry) -> Bytes {
+pub(super) fn diego_frame_instead(event: &Event, entry: &NumberedEvent) -> Bytes {
     hub::diego_frame(event, |lrp| lrp, entry.trace.as_deref())
 }
 
 /// The text of an event for one of Diego's clients, but for its id.
-pub(super) fn diego_frame(hub: &Hub, form: Form, entry: &Entry) -> Bytes {
+pub(super) fn diego_frame(hub: &Hub, form: Form, entry: &NumberedEvent) -> Bytes {
     let older = match (form, &entry.event) {
         (Form::Latest, _) => return hub.diego_frame(entry),
         (Form::Oldest, Event::TaskCreated(it)) => Event::TaskCreated(downgraded(it)),
@@ -95,7 +95,7 @@ pub(super) fn diego_frame(hub: &Hub, form: Form, entry: &Entry) -> Bytes {
 /// of what it is now first; on our own streams the old one goes first, so that snapshot and events make the
 /// next snapshot. A record that takes the place of one that was removed has another epoch, and comes after
 /// it there too.
-pub(super) fn in_bbs_order(entries: &mut [Arc<Entry>]) {
+pub(super) fn in_bbs_order(entries: &mut [Arc<NumberedEvent>]) {
     let mut at = 1;
     while at < entries.len() {
         let (gone, new) = (&entries[at - 1], &entries[at]);

@@ -7,7 +7,7 @@ use volvox_protocol::time::Timestamp;
 
 use super::*;
 
-const SMALL: Memory = Memory { events: 4, bytes: 1 << 20 };
+const SMALL: HubLimits = HubLimits { events: 4, bytes: 1 << 20 };
 
 /// An event that tells of the crash of this index.
 fn event(index: u32) -> Event {
@@ -26,13 +26,13 @@ fn event(index: u32) -> Event {
     })
 }
 
-fn numbers(entries: &[Arc<Entry>]) -> Vec<u64> {
+fn numbers(entries: &[Arc<NumberedEvent>]) -> Vec<u64> {
     entries.iter().map(|entry| entry.number).collect()
 }
 
 #[tokio::test]
 async fn events_come_in_order_and_all_of_them() {
-    let hub = Hub::new(7, Memory::default());
+    let hub = Hub::new(7, HubLimits::default());
     let mut early = hub.subscribe();
     hub.publish(1, vec![event(0), event(1)]);
     let mut late = hub.subscribe();
@@ -45,7 +45,7 @@ async fn events_come_in_order_and_all_of_them() {
 
 #[tokio::test]
 async fn an_event_names_the_call_that_caused_it() {
-    let hub = Hub::new(7, Memory::default());
+    let hub = Hub::new(7, HubLimits::default());
     let mut reader = hub.subscribe();
     let traces = vec![(0..1, "first".into()), (2..4, "second".into())];
     hub.tell_traced(1, (0..5).map(event).collect(), traces);
@@ -75,10 +75,17 @@ async fn reading_goes_on_after_the_last_id() {
     let mut reader = hub.resume("0000000000000007-1".parse().unwrap()).unwrap();
     assert_eq!(numbers(&reader.next(9).await.unwrap()), [2, 3]);
     for unknown in ["0000000000000007-4", "0000000000000008-1"] {
-        assert_eq!(hub.resume(unknown.parse().unwrap()).unwrap_err(), Ended::Unknown, "{unknown}");
+        assert_eq!(
+            hub.resume(unknown.parse().unwrap()).unwrap_err(),
+            SubscriptionEnd::Unknown,
+            "{unknown}"
+        );
     }
     hub.publish(2, (0..3).map(event).collect());
-    assert_eq!(hub.resume("0000000000000007-1".parse().unwrap()).unwrap_err(), Ended::Unknown);
+    assert_eq!(
+        hub.resume("0000000000000007-1".parse().unwrap()).unwrap_err(),
+        SubscriptionEnd::Unknown
+    );
     assert!(hub.resume("0000000000000007-2".parse().unwrap()).is_ok(), "the oldest is 3");
     for text in ["", "7", "7-1", "000000000000000g-1", "0000000000000007--1", "é"] {
         assert!(text.parse::<EventId>().is_err(), "{text:?} was let through");
@@ -93,12 +100,12 @@ async fn who_is_too_slow_is_told_and_slows_nobody() {
         hub.publish(commit, vec![event(0)]);
         assert_eq!(numbers(&quick.next(9).await.unwrap()), [commit]);
     }
-    assert_eq!(slow.next(9).await.unwrap_err(), Ended::Lagged);
+    assert_eq!(slow.next(9).await.unwrap_err(), SubscriptionEnd::Lagged);
 }
 
 #[tokio::test]
 async fn texts_are_made_once_and_counted() {
-    let hub = Hub::new(7, Memory { events: 100, bytes: 4_000 });
+    let hub = Hub::new(7, HubLimits { events: 100, bytes: 4_000 });
     let mut reader = hub.subscribe();
     hub.publish(1, vec![event(0)]);
     let entry = reader.next(1).await.unwrap().remove(0);
@@ -138,7 +145,7 @@ async fn a_snapshot_and_what_follows_have_no_gap_and_no_overlap() {
     assert_eq!(numbers(&reader.unwrap().next(9).await.unwrap()), [5]);
     // The events of commit 2 were forgotten when the sixth came.
     hub.publish(6, vec![event(5), event(6)]);
-    assert_eq!(hub.subscribe_after(1).await.unwrap_err(), Ended::Lagged);
+    assert_eq!(hub.subscribe_after(1).await.unwrap_err(), SubscriptionEnd::Lagged);
     assert!(hub.subscribe_after(3).await.is_ok());
 }
 
@@ -148,12 +155,15 @@ async fn a_board_that_was_read_anew_ends_all_and_begins_again() {
     let mut reader = hub.subscribe();
     hub.publish(1, vec![event(0)]);
     hub.resync(8, 2);
-    assert_eq!(reader.next(9).await.unwrap_err(), Ended::Resync);
-    assert_eq!(hub.resume("0000000000000007-1".parse().unwrap()).unwrap_err(), Ended::Unknown);
-    assert_eq!(hub.subscribe_after(1).await.unwrap_err(), Ended::Lagged);
+    assert_eq!(reader.next(9).await.unwrap_err(), SubscriptionEnd::Resync);
+    assert_eq!(
+        hub.resume("0000000000000007-1".parse().unwrap()).unwrap_err(),
+        SubscriptionEnd::Unknown
+    );
+    assert_eq!(hub.subscribe_after(1).await.unwrap_err(), SubscriptionEnd::Lagged);
     let mut reader = hub.subscribe_after(2).await.unwrap();
     hub.publish(3, vec![event(1)]);
     assert_eq!(numbers(&reader.next(9).await.unwrap()), [2]);
     hub.close();
-    assert_eq!(reader.next(9).await.unwrap_err(), Ended::Closed);
+    assert_eq!(reader.next(9).await.unwrap_err(), SubscriptionEnd::Closed);
 }

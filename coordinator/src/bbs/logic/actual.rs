@@ -14,13 +14,13 @@ use volvox_protocol::tables::bbs_transition::{LrpRequest, RecordView, Transition
 use volvox_protocol::tables::crash::CrashOutcome;
 
 use super::instance_name;
-use super::turn::{Index, Turn, group_of, reason, subject_of};
-use crate::bbs::command::{Effect, Reply};
-use crate::bbs::state::Slot;
+use super::txn::{IndexRecords, Txn, group_of, reason, subject_of};
+use crate::bbs::command::{BoardEffect, Reply};
+use crate::bbs::state::InstanceRow;
 
 /// What the cell is doing that reports a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CellIs {
+pub(super) enum ReporterState {
     /// What it always does.
     AtWork,
     /// It is being emptied.
@@ -28,7 +28,7 @@ pub(super) enum CellIs {
 }
 
 /// How the table sees a record, from the caller's place.
-fn view(slot: Option<&Slot>, caller: Option<&InstanceKey>) -> RecordView {
+fn view(slot: Option<&InstanceRow>, caller: Option<&InstanceKey>) -> RecordView {
     let Some(slot) = slot else { return RecordView::Missing };
     let whose = |holder: &InstanceKey| {
         if caller == Some(holder) { Whose::Ours } else { Whose::Theirs }
@@ -42,7 +42,7 @@ fn view(slot: Option<&Slot>, caller: Option<&InstanceKey>) -> RecordView {
 }
 
 /// How a rejection tells what the record is instead.
-pub(super) fn standing(slot: Option<&Slot>) -> String {
+pub(super) fn standing(slot: Option<&InstanceRow>) -> String {
     let Some(slot) = slot else { return "missing".to_owned() };
     match slot.lrp.instance() {
         Some(instance) => format!(
@@ -59,7 +59,7 @@ fn not_found(key: &LrpKey) -> Rejection {
     Rejection::NotFound(instance_name(&key.process_guid, key.index))
 }
 
-impl Turn<'_> {
+impl Txn<'_> {
     pub(super) fn claim_lrp(
         &mut self,
         key: &LrpKey,
@@ -135,7 +135,7 @@ impl Turn<'_> {
     }
 
     /// What runs needs nobody to stand in for it.
-    fn drop_stand_ins(&mut self, at: &Index) {
+    fn drop_stand_ins(&mut self, at: &IndexRecords) {
         if let Some(slot) = &at.evacuating {
             self.remove(slot);
             self.emit(Event::GroupRemoved(group_of(&slot.lrp)));
@@ -156,16 +156,16 @@ impl Turn<'_> {
             self.suspect_crashed(&at, slot);
             return Ok(Reply::Done);
         }
-        self.crash_ordinary(key, &at, instance, (why, CellIs::AtWork))
+        self.crash_ordinary(key, &at, instance, (why, ReporterState::AtWork))
     }
 
     /// The crash dance: restart at once while the count is small, else wait.
     pub(super) fn crash_ordinary(
         &mut self,
         key: &LrpKey,
-        at: &Index,
+        at: &IndexRecords,
         instance: &InstanceKey,
-        (why, cell): (&str, CellIs),
+        (why, cell): (&str, ReporterState),
     ) -> Result<Reply, Rejection> {
         let slot = at.ordinary.as_ref();
         match bbs_transition(view(slot, Some(instance)), LrpRequest::Crash) {
@@ -193,7 +193,7 @@ impl Turn<'_> {
             since: self.now,
         };
         // What a leaving cell loses moves on, as it would have: the BBS calls that no crash.
-        if cell == CellIs::AtWork || outcome == CrashOutcome::Wait {
+        if cell == ReporterState::AtWork || outcome == CrashOutcome::Wait {
             self.emit(Event::Crashed(crash));
         }
         let state = match outcome {
@@ -232,7 +232,7 @@ impl Turn<'_> {
     }
 
     /// A record of something that a cell tells of and the board had forgotten.
-    fn unheard_of(&mut self, key: &LrpKey, at: &Index, state: LrpState) -> ActualLrp {
+    fn unheard_of(&mut self, key: &LrpKey, at: &IndexRecords, state: LrpState) -> ActualLrp {
         let known = self.board.records.deployment(&key.process_guid);
         let (process_guid, definition_id) = match known {
             Some((_, deployment)) if deployment.active_definition_id == at.definition => {
@@ -256,7 +256,7 @@ impl Turn<'_> {
     }
 
     /// The domain that the board knows the instance to be of.
-    fn domain_of(&self, key: &LrpKey, slot: Option<&Slot>) -> Option<Domain> {
+    fn domain_of(&self, key: &LrpKey, slot: Option<&InstanceRow>) -> Option<Domain> {
         let deployment = self.board.records.deployment(&key.process_guid);
         let desired = deployment.map(|(_, deployment)| deployment.domain.clone());
         desired.or_else(|| slot.map(|slot| slot.lrp.domain.clone()))
@@ -315,7 +315,7 @@ impl Turn<'_> {
     }
 
     /// Removes the ordinary record, and begins anew at once where one is still desired.
-    pub(super) fn remove_ordinary(&mut self, at: &Index) {
+    pub(super) fn remove_ordinary(&mut self, at: &IndexRecords) {
         let Some(slot) = &at.ordinary else { return };
         self.remove(slot);
         self.group_removed(at, slot);
@@ -344,7 +344,7 @@ impl Turn<'_> {
     /// Stops one instance: its cell is told, and removes the record when it has done so; until
     /// then the record says so, and convergence tells the cell again. What is on no cell, or on a
     /// missing one, goes at once. The older stream does not know of stopping and is not told.
-    pub(super) fn retire(&mut self, at: &Index, slot: &Slot) {
+    pub(super) fn retire(&mut self, at: &IndexRecords, slot: &InstanceRow) {
         let lrp = &slot.lrp;
         match lrp.instance() {
             Some(instance) if !self.is_missing(&instance.cell_id) => {
@@ -353,7 +353,7 @@ impl Turn<'_> {
                     let stopping = true;
                     self.change(slot, ActualLrp { stopping, modification_tag, ..(**lrp).clone() });
                 }
-                self.effect(Effect::StopInstance(lrp.key(), instance.clone()));
+                self.effect(BoardEffect::StopInstance(lrp.key(), instance.clone()));
                 self.set_asked(subject_of(lrp), Some(self.now));
             }
             Some(_) | None => self.remove_ordinary(at),
@@ -363,13 +363,18 @@ impl Turn<'_> {
     // The group stream. While a suspect record stands at an index it is what readers of groups
     // see there, and the ordinary one's doings are not told.
 
-    pub(super) fn group_changed(&mut self, at: &Index, before: &Slot, after: &Arc<ActualLrp>) {
+    pub(super) fn group_changed(
+        &mut self,
+        at: &IndexRecords,
+        before: &InstanceRow,
+        after: &Arc<ActualLrp>,
+    ) {
         if at.suspect.is_none() {
             self.emit(Event::GroupChanged(group_of(&before.lrp), group_of(after)));
         }
     }
 
-    fn group_started(&mut self, at: &Index, before: &Slot, after: &Arc<ActualLrp>) {
+    fn group_started(&mut self, at: &IndexRecords, before: &InstanceRow, after: &Arc<ActualLrp>) {
         if at.suspect.is_none() {
             self.emit(Event::GroupChanged(group_of(&before.lrp), group_of(after)));
         } else {
@@ -377,7 +382,7 @@ impl Turn<'_> {
         }
     }
 
-    fn group_removed(&mut self, at: &Index, slot: &Slot) {
+    fn group_removed(&mut self, at: &IndexRecords, slot: &InstanceRow) {
         if at.suspect.is_none() {
             self.emit(Event::GroupRemoved(group_of(&slot.lrp)));
         }

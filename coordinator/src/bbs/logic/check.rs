@@ -12,9 +12,9 @@ use volvox_protocol::task::{Task, TaskState};
 use volvox_protocol::time::Timestamp;
 
 use super::Board;
-use super::agenda::Attention;
-use super::turn::subject_of;
-use crate::bbs::command::{RowId, Subject};
+use super::schedule::DueTime;
+use super::txn::subject_of;
+use crate::bbs::command::{ConvergeKey, RowId};
 
 /// Looks the whole board over. Empty when everything holds, else what does not.
 pub fn check(board: &Board, now: Timestamp) -> Vec<String> {
@@ -224,7 +224,7 @@ fn check_agenda(board: &Board, now: Timestamp, broken: &mut Vec<String>) {
     let all = board.every_subject();
     for subject in &all {
         let judged = board.evaluate(now, subject);
-        let attention = judged.map_or(Attention::None, |(attention, _)| attention);
+        let attention = judged.map_or(DueTime::None, |(attention, _)| attention);
         let remembered = board.agenda.get(subject);
         if *remembered != attention && !attention.is_only_older(remembered) {
             broken.push(format!("{subject:?} is judged {attention:?}, remembered {remembered:?}"));
@@ -233,9 +233,9 @@ fn check_agenda(board: &Board, now: Timestamp, broken: &mut Vec<String>) {
     for subject in board.agenda.subjects().filter(|subject| !all.contains(subject)) {
         broken.push(format!("{subject:?} is on the agenda and does not exist"));
     }
-    let mut on_record: BTreeSet<Subject> =
+    let mut on_record: BTreeSet<ConvergeKey> =
         board.records.instances().map(|lrp| subject_of(lrp)).collect();
-    on_record.extend(board.records.tasks().map(|task| Subject::Task(task.task_guid.clone())));
+    on_record.extend(board.records.tasks().map(|task| ConvergeKey::Task(task.task_guid.clone())));
     for subject in board.asked.keys().filter(|subject| !on_record.contains(subject)) {
         broken.push(format!("{subject:?} was asked about and does not exist"));
     }

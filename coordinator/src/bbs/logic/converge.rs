@@ -21,12 +21,12 @@ use volvox_protocol::tables::crash::Restart;
 use volvox_protocol::task::{Task, TaskState};
 use volvox_protocol::time::Timestamp;
 
-use super::agenda::Attention;
-use super::roll::{Deed, is_eventful};
-use super::turn::{Turn, group_of, subject_of};
+use super::rollout::{RolloutStep, is_eventful};
+use super::schedule::DueTime;
+use super::txn::{Txn, group_of, subject_of};
 use super::{Board, instance_name};
-use crate::bbs::command::{Change, Heard, Reply, Report, RowId, Subject};
-use crate::bbs::state::{Process, Slot};
+use crate::bbs::command::{CellCoverage, Change, ConvergeKey, ConvergenceReport, Reply, RowId};
+use crate::bbs::state::{InstanceRow, Process};
 
 /// Why a task failed that no cell took in time.
 pub(super) const NOT_STARTED: &str = "not started within time limit";
@@ -35,28 +35,28 @@ pub(super) const CELL_DISAPPEARED: &str = "cell disappeared before completion";
 
 /// What is to be done about a subject.
 #[derive(Debug, Clone)]
-pub(super) enum Finding {
+pub(super) enum Repair {
     /// The domain is no longer fresh.
     ExpireDomain,
     /// The evacuating record has lived its time.
-    ExpireEvacuating(Slot),
+    ExpireEvacuating(InstanceRow),
     /// The suspect's cell is back.
-    CellFound(Slot),
+    CellFound(InstanceRow),
     /// The suspect's replacement runs, or nobody desires it any more.
-    RemoveSuspect(Slot),
+    RemoveSuspect(InstanceRow),
     /// The cell of an ordinary record is missing.
-    CellLost(Slot),
+    CellLost(InstanceRow),
     /// No longer desired, and the consumer vouches for that; or its cell was told to stop it and
     /// may not have heard.
-    Retire(Slot),
+    Retire(InstanceRow),
     /// UNCLAIMED for too long: its start may have been lost.
-    Stale(Slot),
+    Stale(InstanceRow),
     /// CRASHED, and the wait is over.
-    Restart(Slot),
+    Restart(InstanceRow),
     /// Desired, and there is nothing.
     Create,
     /// An update goes on, or what it left behind goes.
-    Deployment(Deed),
+    Deployment(RolloutStep),
     /// PENDING for longer than a consumer should have to wait.
     ExpirePendingTask,
     /// PENDING for too long: its start may have been lost.
@@ -71,23 +71,23 @@ pub(super) enum Finding {
     ExpireCompletedTask,
 }
 
-type Judgement = Option<(Attention, Finding)>;
+type Evaluation = Option<(DueTime, Repair)>;
 
 impl Board {
     /// What is to be done about `subject`, and when.
-    pub(super) fn evaluate(&self, now: Timestamp, subject: &Subject) -> Judgement {
+    pub(super) fn evaluate(&self, now: Timestamp, subject: &ConvergeKey) -> Evaluation {
         match subject {
-            Subject::Domain(domain) => {
+            ConvergeKey::Domain(domain) => {
                 let (_, record) = self.records.domain(domain)?;
                 let never = record.expires_at == Timestamp::NEVER;
-                let at = Attention::At(record.expires_at);
-                (!never).then_some((at, Finding::ExpireDomain))
+                let at = DueTime::At(record.expires_at);
+                (!never).then_some((at, Repair::ExpireDomain))
             }
-            Subject::Index(process, definition, index) => {
+            ConvergeKey::Index(process, definition, index) => {
                 self.judge_index(now, process, definition, *index)
             }
-            Subject::Deployment(process) => self.judge_roll(process),
-            Subject::Task(guid) => {
+            ConvergeKey::Deployment(process) => self.judge_roll(process),
+            ConvergeKey::Task(guid) => {
                 let (_, task) = self.records.task(guid)?;
                 self.judge_task(now, subject, task)
             }
@@ -100,7 +100,7 @@ impl Board {
         guid: &ProcessGuid,
         definition: &DefinitionId,
         index: u32,
-    ) -> Judgement {
+    ) -> Evaluation {
         let process = self.records.process(guid)?;
         let desired = process.wants(definition, index);
         let (mut ordinary, mut evacuating, mut suspect) = (None, None, None);
@@ -119,92 +119,93 @@ impl Board {
         {
             return None;
         }
-        let subject = || Subject::Index(guid.clone(), definition.clone(), index);
-        let place = if desired { Place::Wanted } else { self.place(process, definition, index) };
+        let subject = || ConvergeKey::Index(guid.clone(), definition.clone(), index);
+        let place =
+            if desired { IndexRole::Wanted } else { self.place(process, definition, index) };
         let first = suspect.and_then(|suspect| self.judge_suspect(now, suspect, ordinary, place));
         let then = || match ordinary {
             Some(slot) => self.judge_ordinary(now, &subject(), slot, place),
             None if desired && !process.must_wait(definition, index) => {
-                Some((self.retry(&subject()), Finding::Create))
+                Some((self.retry(&subject()), Repair::Create))
             }
             None => None,
         };
         let rest = match first {
             // Beside a suspect that waits for its domain, a stop may have to be repeated.
-            Some((Attention::WhenFresh(_), _)) => sooner(first, then()),
+            Some((DueTime::WhenFresh(_), _)) => sooner(first, then()),
             first => first.or_else(then),
         };
         let expiry = evacuating.map(|slot| {
             let at = match place {
                 // It stood in for its index while another definition came to run there.
-                Place::Served => Attention::NOW,
-                Place::Wanted | Place::Unserved | Place::Nowhere => {
-                    Attention::At(slot.lrp.since + self.settings.evacuation_timeout)
+                IndexRole::Served => DueTime::NOW,
+                IndexRole::Wanted | IndexRole::Unserved | IndexRole::Nowhere => {
+                    DueTime::At(slot.lrp.since + self.settings.evacuation_timeout)
                 }
             };
-            (at, Finding::ExpireEvacuating(slot.clone()))
+            (at, Repair::ExpireEvacuating(slot.clone()))
         });
         // It has to go in time whether or not the domain ever becomes fresh.
         sooner(rest, expiry)
     }
 
     /// How a definition stands at an index where it is not wanted.
-    fn place(&self, process: &Process, definition: &DefinitionId, index: u32) -> Place {
+    fn place(&self, process: &Process, definition: &DefinitionId, index: u32) -> IndexRole {
         match &process.deployment {
             Some((_, deployment))
                 if index < deployment.instances
                     && deployment.definitions.get(definition).is_some() =>
             {
-                if process.is_served(index) { Place::Served } else { Place::Unserved }
+                if process.is_served(index) { IndexRole::Served } else { IndexRole::Unserved }
             }
-            Some(_) | None => Place::Nowhere,
+            Some(_) | None => IndexRole::Nowhere,
         }
     }
 
     fn judge_suspect(
         &self,
         now: Timestamp,
-        suspect: &Slot,
-        ordinary: Option<&Slot>,
-        place: Place,
-    ) -> Judgement {
+        suspect: &InstanceRow,
+        ordinary: Option<&InstanceRow>,
+        place: IndexRole,
+    ) -> Evaluation {
         let cell = suspect.lrp.cell_id()?;
         if self.presence(cell) == Some(CellPresence::Present) {
-            return Some((Attention::NOW, Finding::CellFound(suspect.clone())));
+            return Some((DueTime::NOW, Repair::CellFound(suspect.clone())));
         }
         if ordinary.is_some_and(|slot| slot.lrp.state.is_running() && !self.is_lost(slot))
             && !mutated(Bug::SuspectStays)
         {
-            return Some((Attention::NOW, Finding::RemoveSuspect(suspect.clone())));
+            return Some((DueTime::NOW, Repair::RemoveSuspect(suspect.clone())));
         }
         let when = match place {
-            Place::Wanted | Place::Unserved => return None,
-            Place::Served => Attention::NOW,
-            Place::Nowhere => self.when_fresh(now, &suspect.lrp.domain),
+            IndexRole::Wanted | IndexRole::Unserved => return None,
+            IndexRole::Served => DueTime::NOW,
+            IndexRole::Nowhere => self.when_fresh(now, &suspect.lrp.domain),
         };
-        Some((when, Finding::RemoveSuspect(suspect.clone())))
+        Some((when, Repair::RemoveSuspect(suspect.clone())))
     }
 
     fn judge_ordinary(
         &self,
         now: Timestamp,
-        subject: &Subject,
-        slot: &Slot,
-        place: Place,
-    ) -> Judgement {
+        subject: &ConvergeKey,
+        slot: &InstanceRow,
+        place: IndexRole,
+    ) -> Evaluation {
         let lrp = &slot.lrp;
         if lrp.stopping {
             // It was decided before that this instance goes: neither a new desire nor the end of
             // freshness takes that back.
-            let when = if self.is_lost(slot) { Attention::NOW } else { self.retry(subject) };
-            return Some((when, Finding::Retire(slot.clone())));
+            let when = if self.is_lost(slot) { DueTime::NOW } else { self.retry(subject) };
+            return Some((when, Repair::Retire(slot.clone())));
         }
         match place {
-            Place::Wanted => {}
-            Place::Served => return Some((Attention::NOW, Finding::Retire(slot.clone()))),
-            Place::Unserved | Place::Nowhere => {
+            IndexRole::Wanted => {}
+            IndexRole::Served => return Some((DueTime::NOW, Repair::Retire(slot.clone()))),
+            IndexRole::Unserved | IndexRole::Nowhere => {
                 let when = self.when_fresh(now, &lrp.domain);
-                return Some((when, Finding::Retire(slot.clone())));
+                return Some((when, Repair::Retire(slot.clone())));
             }
         }
         match &lrp.state {
@@ -212,40 +213,40 @@ impl Board {
             LrpState::Unclaimed { .. } => {
                 let last = self.asked.get(subject).copied().unwrap_or(lrp.since);
                 let at = last.max(lrp.since) + self.settings.stale_after;
-                Some((Attention::At(at), Finding::Stale(slot.clone())))
+                Some((DueTime::At(at), Repair::Stale(slot.clone())))
             }
             LrpState::Claimed(_) if mutated(Bug::ClaimedIsNotReplaced) => None,
             LrpState::Claimed(_) | LrpState::Running(..) => {
-                self.is_lost(slot).then(|| (Attention::NOW, Finding::CellLost(slot.clone())))
+                self.is_lost(slot).then(|| (DueTime::NOW, Repair::CellLost(slot.clone())))
             }
             LrpState::Crashed => match self.settings.crash_policy.restart(lrp.crash_count) {
                 Restart::After(wait) => {
-                    Some((Attention::At(lrp.since + wait), Finding::Restart(slot.clone())))
+                    Some((DueTime::At(lrp.since + wait), Repair::Restart(slot.clone())))
                 }
                 Restart::Never => None,
             },
         }
     }
 
-    fn judge_task(&self, now: Timestamp, subject: &Subject, task: &Task) -> Judgement {
+    fn judge_task(&self, now: Timestamp, subject: &ConvergeKey, task: &Task) -> Evaluation {
         let settings = &self.settings;
         // When both are due, nobody is asked for what is about to go.
-        let either = |kick: Timestamp, again: Finding, end: Timestamp, over: Finding| {
+        let either = |kick: Timestamp, again: Repair, end: Timestamp, over: Repair| {
             let finding = if end <= kick || end <= now { over } else { again };
-            Some((Attention::At(kick.min(end)), finding))
+            Some((DueTime::At(kick.min(end)), finding))
         };
         match task.state {
             TaskState::Pending => {
                 let last = self.asked.get(subject).copied().unwrap_or(task.updated_at);
                 let kick = last.max(task.updated_at) + settings.kick_task_after;
                 let give_up = task.created_at + settings.expire_pending_task_after;
-                either(kick, Finding::StaleTask, give_up, Finding::ExpirePendingTask)
+                either(kick, Repair::StaleTask, give_up, Repair::ExpirePendingTask)
             }
             TaskState::Running => {
                 let cell = task.cell_id.as_ref()?;
                 let lost = self.presence(cell) == Some(CellPresence::Missing)
                     && !mutated(Bug::LostTaskIsNotEnded);
-                lost.then_some((Attention::NOW, Finding::TaskCellLost))
+                lost.then_some((DueTime::NOW, Repair::TaskCellLost))
             }
             TaskState::Completed => {
                 // While nobody was here nobody was told: the time of the consumer begins anew.
@@ -256,50 +257,46 @@ impl Board {
                 };
                 let forget = from + patience;
                 if task.definition.completion_callback_url.is_empty() {
-                    return Some((Attention::At(forget), Finding::ExpireCompletedTask));
+                    return Some((DueTime::At(forget), Repair::ExpireCompletedTask));
                 }
                 let last = self.asked.get(subject).copied().unwrap_or(task.updated_at);
                 let kick = last.max(task.updated_at) + settings.kick_task_after;
-                either(kick, Finding::CallBackTask, forget, Finding::ExpireCompletedTask)
+                either(kick, Repair::CallBackTask, forget, Repair::ExpireCompletedTask)
             }
             TaskState::Resolving => {
                 let at = task.updated_at + settings.kick_task_after;
-                Some((Attention::At(at), Finding::DemoteTask))
+                Some((DueTime::At(at), Repair::DemoteTask))
             }
         }
     }
 
-    fn is_lost(&self, slot: &Slot) -> bool {
+    fn is_lost(&self, slot: &InstanceRow) -> bool {
         let cell = slot.lrp.cell_id();
         cell.is_some_and(|cell| self.presence(cell) == Some(CellPresence::Missing))
     }
 
     /// Now, or some time after this was last asked for.
-    fn retry(&self, subject: &Subject) -> Attention {
+    fn retry(&self, subject: &ConvergeKey) -> DueTime {
         match self.asked.get(subject) {
-            Some(asked) => Attention::At(*asked + self.settings.stale_after),
-            None => Attention::NOW,
+            Some(asked) => DueTime::At(*asked + self.settings.stale_after),
+            None => DueTime::NOW,
         }
     }
 
-    fn when_fresh(&self, now: Timestamp, domain: &Domain) -> Attention {
-        if self.is_fresh(now, domain) {
-            Attention::NOW
-        } else {
-            Attention::WhenFresh(domain.clone())
-        }
+    fn when_fresh(&self, now: Timestamp, domain: &Domain) -> DueTime {
+        if self.is_fresh(now, domain) { DueTime::NOW } else { DueTime::WhenFresh(domain.clone()) }
     }
 
     /// Everything there is to judge, in order.
-    pub(super) fn every_subject(&self) -> BTreeSet<Subject> {
-        let mut all: Vec<Subject> = Vec::new();
+    pub(super) fn every_subject(&self) -> BTreeSet<ConvergeKey> {
+        let mut all: Vec<ConvergeKey> = Vec::new();
         self.each_subject(|subject| all.push(subject));
         all.into_iter().collect()
     }
 
-    pub(super) fn each_subject(&self, mut visit: impl FnMut(Subject)) {
+    pub(super) fn each_subject(&self, mut visit: impl FnMut(ConvergeKey)) {
         for record in self.records.domains() {
-            visit(Subject::Domain(record.domain.clone()));
+            visit(ConvergeKey::Domain(record.domain.clone()));
         }
         for (guid, process) in self.records.processes() {
             let mut last: Option<(&DefinitionId, u32)> = None;
@@ -321,24 +318,24 @@ impl Board {
                 for index in 0..if complete { 0 } else { deployment.instances } {
                     for definition in process.wanted(index) {
                         if process.at(definition, index).is_empty() {
-                            visit(Subject::Index(guid.clone(), definition.clone(), index));
+                            visit(ConvergeKey::Index(guid.clone(), definition.clone(), index));
                         }
                     }
                 }
                 if is_eventful(deployment) {
-                    visit(Subject::Deployment(guid.clone()));
+                    visit(ConvergeKey::Deployment(guid.clone()));
                 }
             }
         }
         for task in self.records.tasks() {
-            visit(Subject::Task(task.task_guid.clone()));
+            visit(ConvergeKey::Task(task.task_guid.clone()));
         }
     }
 }
 
 /// How a definition stands at an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum IndexRole {
     /// It is to run there.
     Wanted,
     /// Another one is, and does.
@@ -351,26 +348,26 @@ enum Place {
 
 /// The judgement that wants attention first; the first one when they agree. When the one that
 /// comes later waits for its domain, so do both.
-fn sooner(one: Judgement, other: Judgement) -> Judgement {
-    let rank = |judgement: &Judgement| match judgement {
-        None | Some((Attention::None, _)) => (2, Timestamp::NEVER),
-        Some((Attention::WhenFresh(_), _)) => (1, Timestamp::NEVER),
-        Some((Attention::At(at) | Attention::AtOrWhenFresh(at, _), _)) => (0, *at),
+fn sooner(one: Evaluation, other: Evaluation) -> Evaluation {
+    let rank = |judgement: &Evaluation| match judgement {
+        None | Some((DueTime::None, _)) => (2, Timestamp::NEVER),
+        Some((DueTime::WhenFresh(_), _)) => (1, Timestamp::NEVER),
+        Some((DueTime::At(at) | DueTime::AtOrWhenFresh(at, _), _)) => (0, *at),
     };
     let (first, then) = if rank(&other) < rank(&one) { (other, one) } else { (one, other) };
     match (first, then) {
         (
-            Some((Attention::At(at), finding)),
-            Some((Attention::WhenFresh(domain) | Attention::AtOrWhenFresh(_, domain), _)),
-        ) => Some((Attention::AtOrWhenFresh(at, domain), finding)),
+            Some((DueTime::At(at), finding)),
+            Some((DueTime::WhenFresh(domain) | DueTime::AtOrWhenFresh(_, domain), _)),
+        ) => Some((DueTime::AtOrWhenFresh(at, domain), finding)),
         (first, _) => first,
     }
 }
 
-impl Turn<'_> {
+impl Txn<'_> {
     pub(super) fn converge_due(&mut self) -> Result<Reply, Rejection> {
         let due = self.board.agenda.due(self.now);
-        Ok(Reply::Converged(Report { findings: self.settle(due), healed: 0 }))
+        Ok(Reply::Converged(ConvergenceReport { findings: self.settle(due), healed: 0 }))
     }
 
     /// Judges everything from scratch. What the agenda had not known is a bug of ours: it is
@@ -382,9 +379,9 @@ impl Turn<'_> {
         let mut known = 0;
         self.board.each_subject(|subject| {
             let judged = self.board.evaluate(self.now, &subject);
-            let attention = judged.map_or(Attention::None, |(attention, _)| attention);
+            let attention = judged.map_or(DueTime::None, |(attention, _)| attention);
             let remembered = self.board.agenda.get(&subject);
-            known += usize::from(*remembered != Attention::None);
+            known += usize::from(*remembered != DueTime::None);
             if attention.is_due(self.now) {
                 due.insert(subject.clone());
             }
@@ -396,7 +393,7 @@ impl Turn<'_> {
         if known != self.board.agenda.subjects().count() {
             let all = self.board.every_subject();
             let gone = self.board.agenda.subjects().filter(|subject| !all.contains(subject));
-            wrong.extend(gone.map(|subject| (subject.clone(), Attention::None)));
+            wrong.extend(gone.map(|subject| (subject.clone(), DueTime::None)));
         }
         let healed = wrong.len() - older;
         for (subject, attention) in wrong {
@@ -404,14 +401,14 @@ impl Turn<'_> {
         }
         let findings = self.settle(due);
         self.forget_cells();
-        Ok(Reply::Converged(Report { findings, healed }))
+        Ok(Reply::Converged(ConvergenceReport { findings, healed }))
     }
 
     /// Once all cells have been heard, one that is not mentioned is missing: those that are
     /// missing and that no record names need no mention. Cells come and go, and their names would
     /// pile up.
     fn forget_cells(&mut self) {
-        if self.board.heard != Heard::All {
+        if self.board.heard != CellCoverage::All {
             return;
         }
         let gone = |(cell, presence): &(&CellId, &CellPresence)| {
@@ -426,7 +423,7 @@ impl Turn<'_> {
 
     /// Deals with what is due, and with what becomes due by that: a step of an update has others
     /// follow, a handful for each index in flight.
-    fn settle(&mut self, due: BTreeSet<Subject>) -> usize {
+    fn settle(&mut self, due: BTreeSet<ConvergeKey>) -> usize {
         const ROUNDS: usize = 64;
         let mut findings = 0;
         let mut due = due;
@@ -443,7 +440,7 @@ impl Turn<'_> {
     /// Deals with what is due, in the order of the subjects. Each is judged again when its turn
     /// comes, and as long as it has something due: at most a handful of steps, since each step
     /// takes the index or task further.
-    fn settle_once(&mut self, due: BTreeSet<Subject>) -> usize {
+    fn settle_once(&mut self, due: BTreeSet<ConvergeKey>) -> usize {
         const STEPS: usize = 8;
         let mut findings = 0;
         for subject in due {
@@ -463,7 +460,7 @@ impl Turn<'_> {
                         break;
                     }
                     None => {
-                        self.board.agenda.set(subject, Attention::None);
+                        self.board.agenda.set(subject, DueTime::None);
                         break;
                     }
                 }
@@ -472,24 +469,24 @@ impl Turn<'_> {
         findings
     }
 
-    fn deal_with(&mut self, subject: &Subject, finding: Finding) {
+    fn deal_with(&mut self, subject: &ConvergeKey, finding: Repair) {
         match subject {
-            Subject::Domain(domain) => {
+            ConvergeKey::Domain(domain) => {
                 if let Some((row, record)) = self.board.records.domain(domain).cloned() {
                     self.put(Change::Domain(row, Some(record), None));
                 }
             }
-            Subject::Index(process, definition, index) => {
+            ConvergeKey::Index(process, definition, index) => {
                 self.deal_with_index(process, definition, *index, finding);
             }
-            Subject::Deployment(process) => {
-                if let Finding::Deployment(deed) = finding {
+            ConvergeKey::Deployment(process) => {
+                if let Repair::Deployment(deed) = finding {
                     self.deal_with_deployment(process, deed);
                 } else {
                     debug_assert!(false, "{process}: not about a deployment");
                 }
             }
-            Subject::Task(guid) => self.deal_with_task(guid, finding),
+            ConvergeKey::Task(guid) => self.deal_with_task(guid, finding),
         }
     }
 
@@ -498,24 +495,24 @@ impl Turn<'_> {
         process: &ProcessGuid,
         definition: &DefinitionId,
         index: u32,
-        finding: Finding,
+        finding: Repair,
     ) {
         let at = self.index_of(process, definition, index);
         match finding {
-            Finding::ExpireEvacuating(slot) => self.remove_evacuee(&slot),
-            Finding::CellFound(slot) => self.cell_found(&at, &slot),
-            Finding::RemoveSuspect(slot) => self.remove_suspect(&slot),
-            Finding::CellLost(slot) => self.cell_lost(&at, &slot),
-            Finding::Retire(slot) => self.retire(&at, &slot),
-            Finding::Stale(slot) => {
+            Repair::ExpireEvacuating(slot) => self.remove_evacuee(&slot),
+            Repair::CellFound(slot) => self.cell_found(&at, &slot),
+            Repair::RemoveSuspect(slot) => self.remove_suspect(&slot),
+            Repair::CellLost(slot) => self.cell_lost(&at, &slot),
+            Repair::Retire(slot) => self.retire(&at, &slot),
+            Repair::Stale(slot) => {
                 self.request_start(&slot.lrp);
                 self.set_asked(subject_of(&slot.lrp), Some(self.now));
             }
-            Finding::Restart(slot) => {
+            Repair::Restart(slot) => {
                 let lrp = self.unclaim(&slot);
                 self.group_changed(&at, &slot, &lrp);
             }
-            Finding::Create => {
+            Repair::Create => {
                 if let Some(deployment) = self.deployment(process) {
                     let lrp = self.create_unclaimed(&deployment, definition, index);
                     if at.suspect.is_none() {
@@ -523,54 +520,54 @@ impl Turn<'_> {
                     }
                 }
             }
-            Finding::ExpireDomain
-            | Finding::Deployment(_)
-            | Finding::ExpirePendingTask
-            | Finding::StaleTask
-            | Finding::TaskCellLost
-            | Finding::DemoteTask
-            | Finding::CallBackTask
-            | Finding::ExpireCompletedTask => {
+            Repair::ExpireDomain
+            | Repair::Deployment(_)
+            | Repair::ExpirePendingTask
+            | Repair::StaleTask
+            | Repair::TaskCellLost
+            | Repair::DemoteTask
+            | Repair::CallBackTask
+            | Repair::ExpireCompletedTask => {
                 debug_assert!(false, "{}: not about an index", instance_name(process, index));
             }
         }
     }
 
-    fn deal_with_task(&mut self, guid: &TaskGuid, finding: Finding) {
+    fn deal_with_task(&mut self, guid: &TaskGuid, finding: Repair) {
         let Some(known) = self.board.records.task(guid).cloned() else { return };
-        let subject = Subject::Task(guid.clone());
+        let subject = ConvergeKey::Task(guid.clone());
         match finding {
-            Finding::ExpirePendingTask => {
+            Repair::ExpirePendingTask => {
                 self.end_task(&known, TaskOutcome::failed_because(NOT_STARTED));
             }
-            Finding::StaleTask => {
+            Repair::StaleTask => {
                 self.request_task_start(&known.1);
                 self.set_asked(subject, Some(self.now));
             }
-            Finding::TaskCellLost if mutated(Bug::LostTaskStartsAgain) => {
+            Repair::TaskCellLost if mutated(Bug::LostTaskStartsAgain) => {
                 self.try_again(&known, CELL_DISAPPEARED);
             }
-            Finding::TaskCellLost => {
+            Repair::TaskCellLost => {
                 self.end_task(&known, TaskOutcome::failed_because(CELL_DISAPPEARED));
             }
-            Finding::DemoteTask => self.demote_task(&known),
-            Finding::CallBackTask => {
+            Repair::DemoteTask => self.demote_task(&known),
+            Repair::CallBackTask => {
                 self.call_back(known.1);
                 self.set_asked(subject, Some(self.now));
             }
-            Finding::ExpireCompletedTask => {
+            Repair::ExpireCompletedTask => {
                 self.put_task(Some(&known), None);
             }
-            Finding::ExpireDomain
-            | Finding::ExpireEvacuating(_)
-            | Finding::CellFound(_)
-            | Finding::RemoveSuspect(_)
-            | Finding::CellLost(_)
-            | Finding::Retire(_)
-            | Finding::Stale(_)
-            | Finding::Restart(_)
-            | Finding::Create
-            | Finding::Deployment(_) => debug_assert!(false, "task {guid}: not about a task"),
+            Repair::ExpireDomain
+            | Repair::ExpireEvacuating(_)
+            | Repair::CellFound(_)
+            | Repair::RemoveSuspect(_)
+            | Repair::CellLost(_)
+            | Repair::Retire(_)
+            | Repair::Stale(_)
+            | Repair::Restart(_)
+            | Repair::Create
+            | Repair::Deployment(_) => debug_assert!(false, "task {guid}: not about a task"),
         }
     }
 

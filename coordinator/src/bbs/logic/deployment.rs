@@ -1,5 +1,5 @@
 //! What consumers ask of deployments: create, update, activate, delete; cancel, roll back, promote,
-//! pause and resume an update. All of it changes the deployment and nothing else: `roll.rs` judges
+//! pause and resume an update. All of it changes the deployment and nothing else: `rollout.rs` judges
 //! what follows for the instances, and convergence does it.
 
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use volvox_protocol::request::Rejection;
 use volvox_protocol::secret::Secret;
 
 use super::desired::fits_metrics_guid;
-use super::turn::Turn;
+use super::txn::Txn;
 use crate::bbs::command::{Reply, RowId};
 
 /// A deployment as it is on the board.
-pub(super) type Deployed = (RowId, Arc<LrpDeployment>);
+pub(super) type DeploymentRow = (RowId, Arc<LrpDeployment>);
 
 /// A change of a deployment, by whichever door it came.
 #[derive(Default)]
-pub(super) struct Edit {
+pub(super) struct DeploymentPatch {
     instances: Option<u32>,
     routes: Option<Routes>,
     annotation: Option<String>,
@@ -36,9 +36,9 @@ pub(super) struct Edit {
     definition: Option<(DefinitionId, LrpDefinition)>,
 }
 
-impl From<DesiredLrpUpdate> for Edit {
+impl From<DesiredLrpUpdate> for DeploymentPatch {
     fn from(update: DesiredLrpUpdate) -> Self {
-        Edit {
+        DeploymentPatch {
             instances: update.instances,
             routes: update.routes,
             annotation: update.annotation,
@@ -50,9 +50,9 @@ impl From<DesiredLrpUpdate> for Edit {
     }
 }
 
-impl From<LrpDeploymentUpdate> for Edit {
+impl From<LrpDeploymentUpdate> for DeploymentPatch {
     fn from(update: LrpDeploymentUpdate) -> Self {
-        Edit {
+        DeploymentPatch {
             instances: update.instances,
             routes: update.routes,
             annotation: update.annotation,
@@ -68,7 +68,7 @@ fn name(process: &ProcessGuid) -> String {
     format!("desired LRP {process}")
 }
 
-impl Turn<'_> {
+impl Txn<'_> {
     pub(super) fn create_deployment(
         &mut self,
         asked: LrpDeploymentDefinition,
@@ -109,9 +109,9 @@ impl Turn<'_> {
     pub(super) fn update_deployment(
         &mut self,
         process: &ProcessGuid,
-        update: impl Into<Edit>,
+        update: impl Into<DeploymentPatch>,
     ) -> Result<Reply, Rejection> {
-        let edit: Edit = update.into();
+        let edit: DeploymentPatch = update.into();
         let known = self.known(process)?;
         let instances = edit.instances;
         let after = self.edited(&known.1, edit)?;
@@ -127,7 +127,11 @@ impl Turn<'_> {
     }
 
     /// The deployment after an edit, or why it cannot be.
-    fn edited(&self, before: &LrpDeployment, edit: Edit) -> Result<LrpDeployment, Rejection> {
+    fn edited(
+        &self,
+        before: &LrpDeployment,
+        edit: DeploymentPatch,
+    ) -> Result<LrpDeployment, Rejection> {
         let mut after = before.clone();
         if let Some(instances) = edit.instances {
             after.instances = instances;
@@ -341,7 +345,7 @@ impl Turn<'_> {
     /// Puts another version of a deployment, and tells of it.
     pub(super) fn change_deployment(
         &mut self,
-        known: &Deployed,
+        known: &DeploymentRow,
         mut after: LrpDeployment,
     ) -> Arc<LrpDeployment> {
         after.modification_tag = known.1.modification_tag.next();

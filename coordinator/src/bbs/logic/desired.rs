@@ -12,11 +12,11 @@ use volvox_protocol::id::{DefinitionId, Domain, ProcessGuid};
 use volvox_protocol::instance_info::{self, INTERNAL_ROUTER};
 use volvox_protocol::request::Rejection;
 
-use super::deployment::Deployed;
-use super::turn::{Turn, group_of};
-use crate::bbs::command::{Change, DomainRecord, Effect, Reply};
+use super::deployment::DeploymentRow;
+use super::txn::{Txn, group_of};
+use crate::bbs::command::{BoardEffect, Change, DomainRecord, Reply};
 
-impl Turn<'_> {
+impl Txn<'_> {
     pub(super) fn upsert_domain(
         &mut self,
         domain: Domain,
@@ -43,7 +43,7 @@ impl Turn<'_> {
         Ok(Reply::Done)
     }
 
-    pub(super) fn known(&self, process: &ProcessGuid) -> Result<Deployed, Rejection> {
+    pub(super) fn known(&self, process: &ProcessGuid) -> Result<DeploymentRow, Rejection> {
         let known = self.board.records.deployment(process).cloned();
         known.ok_or_else(|| Rejection::NotFound(format!("desired LRP {process}")))
     }
@@ -125,7 +125,7 @@ impl Turn<'_> {
             instance_info::metric_tags(&deployment.metric_tags.get(), key, &on.instance_guid);
         let names = instance_info::internal_routes(&deployment.routes.get());
         if told.metric_tags != tags || told.internal_routes != names {
-            self.effect(Effect::UpdateInstance(slot.lrp.key(), on.clone()));
+            self.effect(BoardEffect::UpdateInstance(slot.lrp.key(), on.clone()));
         }
     }
 
@@ -138,10 +138,10 @@ impl Turn<'_> {
         }
         let Some(process) = self.board.records.process(&after.process_guid) else { return };
         let running = process.instances().iter().filter(|slot| slot.lrp.state.is_running());
-        let tell: Vec<Effect> = running
+        let tell: Vec<BoardEffect> = running
             .filter_map(|slot| {
                 let instance = slot.lrp.instance()?.clone();
-                Some(Effect::UpdateInstance(slot.lrp.key(), instance))
+                Some(BoardEffect::UpdateInstance(slot.lrp.key(), instance))
             })
             .collect();
         for effect in tell {

@@ -12,11 +12,11 @@ use volvox_protocol::tables::bbs_evacuate::{
     EvacuateAction, EvacuatingView, OrdinaryView, bbs_evacuate,
 };
 
-use super::actual::{CellIs, standing};
+use super::actual::{ReporterState, standing};
 use super::instance_name;
-use super::turn::{Index, Turn, group_of};
+use super::txn::{IndexRecords, Txn, group_of};
 use crate::bbs::command::Reply;
-use crate::bbs::state::Slot;
+use crate::bbs::state::InstanceRow;
 
 const KEEP: Reply = Reply::KeepContainer(true);
 const DELETE: Reply = Reply::KeepContainer(false);
@@ -25,7 +25,7 @@ fn whose(holder: &InstanceKey, caller: &InstanceKey) -> Whose {
     if holder == caller { Whose::Ours } else { Whose::Theirs }
 }
 
-fn ordinary_view(slot: Option<&Slot>, caller: &InstanceKey) -> OrdinaryView {
+fn ordinary_view(slot: Option<&InstanceRow>, caller: &InstanceKey) -> OrdinaryView {
     match slot.map(|slot| &slot.lrp.state) {
         None => OrdinaryView::Missing,
         Some(LrpState::Unclaimed { placement_error }) if placement_error.is_empty() => {
@@ -38,14 +38,14 @@ fn ordinary_view(slot: Option<&Slot>, caller: &InstanceKey) -> OrdinaryView {
     }
 }
 
-fn evacuating_view(slot: Option<&Slot>, caller: &InstanceKey) -> EvacuatingView {
+fn evacuating_view(slot: Option<&InstanceRow>, caller: &InstanceKey) -> EvacuatingView {
     match slot.and_then(|slot| slot.lrp.instance()) {
         Some(holder) => EvacuatingView::Running(whose(holder, caller)),
         None => EvacuatingView::Missing,
     }
 }
 
-impl Turn<'_> {
+impl Txn<'_> {
     pub(super) fn evacuate_claimed(
         &mut self,
         key: &LrpKey,
@@ -69,7 +69,7 @@ impl Turn<'_> {
         let at = self.evacuee(key, instance)?;
         self.leave(&at, instance);
         if at.ordinary_of(instance).is_some() {
-            self.crash_ordinary(key, &at, instance, (why, CellIs::Leaving))?;
+            self.crash_ordinary(key, &at, instance, (why, ReporterState::Leaving))?;
         }
         Ok(DELETE)
     }
@@ -161,7 +161,12 @@ impl Turn<'_> {
 
     /// With the strategy RECREATE no second instance is ever run beside the first: an instance
     /// moves only while all the others serve, and its container goes at once.
-    fn recreate(&mut self, key: &LrpKey, at: &Index, instance: &InstanceKey) -> Option<Reply> {
+    fn recreate(
+        &mut self,
+        key: &LrpKey,
+        at: &IndexRecords,
+        instance: &InstanceKey,
+    ) -> Option<Reply> {
         let deployment = self.deployment(&key.process_guid)?;
         if deployment.update_strategy != UpdateStrategy::Recreate {
             return None;
@@ -183,7 +188,7 @@ impl Turn<'_> {
     }
 
     /// The index that `key` names, if any of its records is the caller's.
-    fn evacuee(&self, key: &LrpKey, instance: &InstanceKey) -> Result<Index, Rejection> {
+    fn evacuee(&self, key: &LrpKey, instance: &InstanceKey) -> Result<IndexRecords, Rejection> {
         let at = self.index(key);
         let known = at.ordinary_of(instance).or(at.evacuating_of(instance));
         match known.or(at.suspect_of(instance)) {
@@ -193,7 +198,7 @@ impl Turn<'_> {
     }
 
     /// The evacuating and the suspect record of an instance that has ended go.
-    fn leave(&mut self, at: &Index, instance: &InstanceKey) {
+    fn leave(&mut self, at: &IndexRecords, instance: &InstanceKey) {
         if let Some(slot) = at.evacuating_of(instance) {
             self.remove_evacuee(slot);
         }
@@ -204,7 +209,7 @@ impl Turn<'_> {
 
     /// Moves the ordinary record's instance to an evacuating record and frees the ordinary one
     /// for a replacement. Readers see the instance change its presence and a new record come.
-    fn evacuate(&mut self, at: &Index, instance: &InstanceKey, running: Arc<Running>) {
+    fn evacuate(&mut self, at: &IndexRecords, instance: &InstanceKey, running: Arc<Running>) {
         let Some(slot) = &at.ordinary else { return };
         let unclaimed = self.replace(slot, self.next_version(&slot.lrp, LrpState::unclaimed()));
         let evacuee = self.evacuee_of(&slot.lrp, instance, running);
@@ -243,7 +248,7 @@ impl Turn<'_> {
         self.emit(Event::GroupCreated(group_of(&lrp)));
     }
 
-    pub(super) fn remove_evacuee(&mut self, slot: &Slot) {
+    pub(super) fn remove_evacuee(&mut self, slot: &InstanceRow) {
         self.remove(slot);
         self.emit(Event::GroupRemoved(group_of(&slot.lrp)));
     }

@@ -9,7 +9,7 @@ use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::task::Task;
 use volvox_protocol::time::Timestamp;
 
-use super::agenda::Agenda;
+use super::schedule::ConvergeSchedule;
 use super::{Board, check};
 use crate::bbs::command::{Change, DomainRecord, RowId};
 
@@ -78,7 +78,7 @@ impl Board {
                 found.push((subject, attention));
             }
         });
-        self.agenda = Agenda::default();
+        self.agenda = ConvergeSchedule::default();
         for (subject, attention) in found {
             self.agenda.set(subject, attention);
         }

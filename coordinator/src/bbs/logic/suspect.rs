@@ -10,11 +10,11 @@ use volvox_protocol::id::CellId;
 use volvox_protocol::request::Rejection;
 
 use super::actual::standing;
-use super::turn::{Index, Turn, group_of, subject_of};
-use crate::bbs::command::{Change, Heard, Reply};
-use crate::bbs::state::Slot;
+use super::txn::{IndexRecords, Txn, group_of, subject_of};
+use crate::bbs::command::{CellCoverage, Change, Reply};
+use crate::bbs::state::InstanceRow;
 
-impl Turn<'_> {
+impl Txn<'_> {
     pub(super) fn cell_presence(
         &mut self,
         cell: CellId,
@@ -28,8 +28,8 @@ impl Turn<'_> {
     }
 
     pub(super) fn cells_settled(&mut self) -> Result<Reply, Rejection> {
-        if self.board.heard != Heard::All {
-            self.put(Change::Settled(self.board.heard, Heard::All));
+        if self.board.heard != CellCoverage::All {
+            self.put(Change::Settled(self.board.heard, CellCoverage::All));
         }
         self.converge_due()
     }
@@ -37,7 +37,7 @@ impl Turn<'_> {
     /// The cell of an ordinary record is missing. The first time, the record becomes suspect and
     /// gets a replacement. When it is itself the replacement, the suspect is kept instead: it may
     /// still run, which is better than nothing; the next replacement waits for a while.
-    pub(super) fn cell_lost(&mut self, at: &Index, slot: &Slot) {
+    pub(super) fn cell_lost(&mut self, at: &IndexRecords, slot: &InstanceRow) {
         if at.suspect.is_some() {
             self.remove(slot);
             self.set_asked(subject_of(&slot.lrp), Some(self.now));
@@ -55,7 +55,7 @@ impl Turn<'_> {
 
     /// The cell of a suspect is back. If the replacement does not run yet it goes, and the
     /// suspect is ordinary again; else the suspect goes.
-    pub(super) fn cell_found(&mut self, at: &Index, suspect: &Slot) {
+    pub(super) fn cell_found(&mut self, at: &IndexRecords, suspect: &InstanceRow) {
         match &at.ordinary {
             Some(ordinary) if ordinary.lrp.state.is_running() => self.remove_suspect(suspect),
             ordinary => {
@@ -69,7 +69,7 @@ impl Turn<'_> {
     }
 
     /// A suspect goes.
-    pub(super) fn remove_suspect(&mut self, suspect: &Slot) {
+    pub(super) fn remove_suspect(&mut self, suspect: &InstanceRow) {
         self.emit(Event::GroupRemoved(group_of(&suspect.lrp)));
         self.remove(suspect);
     }
@@ -79,8 +79,8 @@ impl Turn<'_> {
     /// reached is taken from it: the cell says so once, and the suspect may become ordinary again.
     pub(super) fn start_by_suspect(
         &mut self,
-        at: &Index,
-        suspect: &Slot,
+        at: &IndexRecords,
+        suspect: &InstanceRow,
         running: Arc<Running>,
     ) -> Result<Reply, Rejection> {
         if let Some(ordinary) = at.ordinary.as_ref().filter(|it| it.lrp.state.is_running()) {
@@ -97,7 +97,7 @@ impl Turn<'_> {
     }
 
     /// The missing cell says that the suspect crashed: the replacement stands for the index now.
-    pub(super) fn suspect_crashed(&mut self, at: &Index, suspect: &Slot) {
+    pub(super) fn suspect_crashed(&mut self, at: &IndexRecords, suspect: &InstanceRow) {
         self.remove_suspect(suspect);
         if let Some(ordinary) = &at.ordinary {
             self.emit(Event::GroupCreated(group_of(&ordinary.lrp)));
@@ -105,7 +105,12 @@ impl Turn<'_> {
     }
 
     /// The missing cell evacuates the suspect: it serves on as an evacuating record.
-    pub(super) fn suspect_evacuates(&mut self, at: &Index, suspect: &Slot, lrp: ActualLrp) {
+    pub(super) fn suspect_evacuates(
+        &mut self,
+        at: &IndexRecords,
+        suspect: &InstanceRow,
+        lrp: ActualLrp,
+    ) {
         if let Some(other) = &at.evacuating {
             self.remove(other);
             self.emit(Event::GroupRemoved(group_of(&other.lrp)));

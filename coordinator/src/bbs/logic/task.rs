@@ -10,15 +10,15 @@ use volvox_protocol::tables::bbs_task::{TaskRecordView, TaskRequest, TaskTransit
 use volvox_protocol::task::{Task, TaskDefinition, TaskState};
 use volvox_protocol::time::Timestamp;
 
-use super::turn::{Turn, reason};
-use crate::bbs::command::{Effect, Reply, RowId, Which};
+use super::txn::{Txn, reason};
+use crate::bbs::command::{BoardEffect, Reply, RowId, TaskRef};
 
 /// Why a cancelled task failed.
 pub(super) const CANCELLED: &str = "cancelled";
 
-type Known = (RowId, Arc<Task>);
+type TaskRow = (RowId, Arc<Task>);
 
-impl Turn<'_> {
+impl Txn<'_> {
     pub(super) fn desire_task(
         &mut self,
         task_guid: TaskGuid,
@@ -79,11 +79,11 @@ impl Turn<'_> {
     }
 
     /// Ends a task that may still run: its cell is told.
-    fn give_up(&mut self, known: &Known, why: &str) {
+    fn give_up(&mut self, known: &TaskRow, why: &str) {
         self.end_task(known, TaskOutcome::failed_because(why));
         let task = &known.1;
         if let (TaskState::Running, Some(cell)) = (task.state, &task.cell_id) {
-            self.effect(Effect::CancelTask(cell.clone(), task.task_guid.clone()));
+            self.effect(BoardEffect::CancelTask(cell.clone(), task.task_guid.clone()));
         }
     }
 
@@ -115,7 +115,7 @@ impl Turn<'_> {
     }
 
     /// The task has not begun: it waits for the next auction, unless it has been tried enough.
-    pub(super) fn try_again(&mut self, known: &Known, why: &str) {
+    pub(super) fn try_again(&mut self, known: &TaskRow, why: &str) {
         let retries_left = known.1.rejection_count < self.board.settings.task_retries;
         let mut task = self.next_task(known);
         task.rejection_count = task.rejection_count.saturating_add(1);
@@ -144,7 +144,7 @@ impl Turn<'_> {
     pub(super) fn resolving_task(
         &mut self,
         guid: &TaskGuid,
-        which: Which,
+        which: TaskRef,
     ) -> Result<Reply, Rejection> {
         self.is_meant(guid, which)?;
         if let Some(known) = self.judge_task_request(guid, TaskRequest::Resolving, None)? {
@@ -158,7 +158,7 @@ impl Turn<'_> {
     pub(super) fn delete_task(
         &mut self,
         guid: &TaskGuid,
-        which: Which,
+        which: TaskRef,
     ) -> Result<Reply, Rejection> {
         self.is_meant(guid, which)?;
         if let Some(known) = self.judge_task_request(guid, TaskRequest::Delete, None)? {
@@ -168,12 +168,12 @@ impl Turn<'_> {
     }
 
     /// The task has come to its end, one way or another: its consumer is to be told.
-    pub(super) fn end_task(&mut self, known: &Known, outcome: TaskOutcome) {
+    pub(super) fn end_task(&mut self, known: &TaskRow, outcome: TaskOutcome) {
         let task = self.next_task(known);
         self.end(known, task, outcome);
     }
 
-    fn end(&mut self, known: &Known, mut task: Task, outcome: TaskOutcome) {
+    fn end(&mut self, known: &TaskRow, mut task: Task, outcome: TaskOutcome) {
         task.state = TaskState::Completed;
         task.first_completed_at = self.now;
         task.failed = outcome.failed;
@@ -186,23 +186,23 @@ impl Turn<'_> {
 
     pub(super) fn call_back(&mut self, task: Arc<Task>) {
         if !task.definition.completion_callback_url.is_empty() {
-            self.effect(Effect::CallBack(task));
+            self.effect(BoardEffect::CallBack(task));
         }
     }
 
-    fn next_task(&self, known: &Known) -> Task {
+    fn next_task(&self, known: &TaskRow) -> Task {
         Task { updated_at: self.now, ..(*known.1).clone() }
     }
 
     /// Another task that has the name by now is not the one that was asked for.
-    fn is_meant(&self, guid: &TaskGuid, which: Which) -> Result<(), Rejection> {
+    fn is_meant(&self, guid: &TaskGuid, which: TaskRef) -> Result<(), Rejection> {
         match (which, self.board.records.task(guid)) {
-            (Which::MadeAt(made), Some((_, task)))
+            (TaskRef::MadeAt(made), Some((_, task)))
                 if task.created_at != made && !mutated(Bug::NamesakeIsForgotten) =>
             {
                 Err(Rejection::NotFound(format!("task {guid} (another has its name by now)")))
             }
-            (Which::Present | Which::MadeAt(_), _) => Ok(()),
+            (TaskRef::Present | TaskRef::MadeAt(_), _) => Ok(()),
         }
     }
 
@@ -213,7 +213,7 @@ impl Turn<'_> {
         guid: &TaskGuid,
         request: TaskRequest,
         caller: Option<&CellId>,
-    ) -> Result<Option<Known>, Rejection> {
+    ) -> Result<Option<TaskRow>, Rejection> {
         let known = self.board.records.task(guid).cloned();
         let task = known.as_ref().map(|(_, task)| task);
         let holder = task.and_then(|task| task.cell_id.as_ref());

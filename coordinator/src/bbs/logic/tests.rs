@@ -33,8 +33,8 @@ use volvox_protocol::validate::Valid;
 
 use super::Board;
 use super::check::check;
-use crate::bbs::command::{Change, Command, Effect, Outcome, Reply, Verdict, Which};
-use crate::bbs::settings::Settings;
+use crate::bbs::command::{ApplyResult, BoardEffect, Change, Command, Reply, TaskRef, Verdict};
+use crate::bbs::settings::BoardSettings;
 
 /// A board with a clock: what a test plays on. Every step is followed by a look at the whole board.
 #[derive(Clone)]
@@ -48,7 +48,7 @@ impl Stage {
     /// An empty board at some time, on which the mesh has mentioned nobody.
     fn new() -> Self {
         Stage {
-            board: Board::new(Settings::default()),
+            board: Board::new(BoardSettings::default()),
             now: Timestamp::from_secs(1_000_000),
             seed: 0,
         }
@@ -77,7 +77,7 @@ impl Stage {
     }
 
     /// Carries out a command that the board accepts.
-    fn does(&mut self, command: Command) -> Outcome {
+    fn does(&mut self, command: Command) -> ApplyResult {
         let told = format!("{command:?}");
         match self.tries(command) {
             Ok(outcome) => outcome,
@@ -99,7 +99,7 @@ impl Stage {
         self
     }
 
-    fn converge(&mut self) -> Outcome {
+    fn converge(&mut self) -> ApplyResult {
         self.does(Command::ConvergeDue)
     }
 
@@ -349,10 +349,10 @@ fn shape(lrp: &ActualLrp) -> String {
 }
 
 /// Such as `p: 0 1 3` for each request for an auction, tasks by their guid.
-fn auctions(outcome: &Outcome) -> Vec<String> {
+fn auctions(outcome: &ApplyResult) -> Vec<String> {
     let mut told = Vec::new();
     for effect in &outcome.effects {
-        if let Effect::RequestAuction(lrps, tasks) = effect {
+        if let BoardEffect::RequestAuction(lrps, tasks) = effect {
             for start in lrps {
                 let indices: Vec<_> = start.indices.iter().map(u32::to_string).collect();
                 told.push(format!("{}: {}", start.process_guid, indices.join(" ")));
@@ -364,22 +364,26 @@ fn auctions(outcome: &Outcome) -> Vec<String> {
 }
 
 /// Such as `stop 0 i1`, `update 0 i1`, `cancel t on cell-1`, `call back t`, `auction p: 0`.
-fn effects(outcome: &Outcome) -> Vec<String> {
+fn effects(outcome: &ApplyResult) -> Vec<String> {
     let mut told = Vec::new();
     for effect in &outcome.effects {
         told.push(match effect {
-            Effect::RequestAuction(..) => format!("auction {}", auctions(outcome).join(", ")),
-            Effect::StopInstance(key, of) => format!("stop {} {}", key.index, of.instance_guid),
-            Effect::UpdateInstance(key, of) => format!("update {} {}", key.index, of.instance_guid),
-            Effect::CancelTask(cell, task) => format!("cancel {task} on {cell}"),
-            Effect::CallBack(task) => format!("call back {}", task.task_guid),
+            BoardEffect::RequestAuction(..) => format!("auction {}", auctions(outcome).join(", ")),
+            BoardEffect::StopInstance(key, of) => {
+                format!("stop {} {}", key.index, of.instance_guid)
+            }
+            BoardEffect::UpdateInstance(key, of) => {
+                format!("update {} {}", key.index, of.instance_guid)
+            }
+            BoardEffect::CancelTask(cell, task) => format!("cancel {task} on {cell}"),
+            BoardEffect::CallBack(task) => format!("call back {}", task.task_guid),
         });
     }
     told
 }
 
 /// The names of the events, in order.
-fn events(outcome: &Outcome) -> Vec<&'static str> {
+fn events(outcome: &ApplyResult) -> Vec<&'static str> {
     outcome.events.iter().map(Event::name).collect()
 }
 

@@ -8,7 +8,7 @@ use volvox_protocol::definition::UpdateStrategy;
 use volvox_protocol::deployment::{LrpDeployment, RolloutPhase};
 use volvox_protocol::id::DefinitionId;
 
-use super::{Process, Slot};
+use super::{InstanceRow, Process};
 
 impl Process {
     /// Whether an instance of `definition` is to be at `index`.
@@ -96,7 +96,7 @@ enum Rank {
     Goes,
 }
 
-fn rank(slot: &Slot) -> Rank {
+fn rank(slot: &InstanceRow) -> Rank {
     match &slot.lrp.state {
         LrpState::Claimed(_) | LrpState::Running(..) if slot.lrp.stopping => Rank::Goes,
         LrpState::Running(..) => Rank::Runs,

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, OpenFlags};
 use volvox_host::clock::wall;
 
-use super::files::Machine;
+use super::files::OsFiles;
 use super::inspect::Inspection;
 use super::{BACKUPS, DATABASE, StoreError};
 
@@ -95,7 +95,7 @@ pub fn restore(folder: &Path, from: &Path) -> Result<Option<PathBuf>, StoreError
         let way_out = "Choose another backup.".to_owned();
         return Err(StoreError::Damaged { path: from.to_owned(), reason: fault.clone(), way_out });
     }
-    let _lock = Machine::lock(folder)?;
+    let _lock = OsFiles::lock(folder)?;
     let path = folder.join(DATABASE);
     let failed = |reason: String| StoreError::Open { doing: "restore", path: path.clone(), reason };
     let io = |error: std::io::Error| failed(error.to_string());

@@ -1,5 +1,5 @@
 //! The files that a database lies in: those of the machine, or in the simulator a disk in memory that
-//! fails. What is decided about them is decided above, in [`super::Store`]; here it is done.
+//! fails. What is decided about them is decided above, in [`super::SqliteStore`]; here it is done.
 
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -55,14 +55,14 @@ pub trait Files: fmt::Debug {
 
 /// A data folder of this machine, locked.
 #[derive(Debug)]
-pub struct Machine {
+pub struct OsFiles {
     folder: PathBuf,
     database: PathBuf,
     /// Held open: the lock on it goes with the process, however that ends.
     _lock: File,
 }
 
-impl Machine {
+impl OsFiles {
     /// Makes the data folder if need be and takes its lock.
     pub(super) fn lock(folder: &Path) -> Result<Self, StoreError> {
         let open_error = |doing| {
@@ -80,7 +80,7 @@ impl Machine {
             .map_err(open_error("create the data folder"))?;
         let lock = File::create(folder.join(LOCK)).map_err(open_error("lock the data folder"))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Machine {
+            Ok(()) => Ok(OsFiles {
                 folder: folder.to_owned(),
                 database: folder.join(DATABASE),
                 _lock: lock,
@@ -91,7 +91,7 @@ impl Machine {
     }
 }
 
-impl Files for Machine {
+impl Files for OsFiles {
     fn database(&self) -> &Path {
         &self.database
     }

@@ -12,10 +12,10 @@ use volvox_protocol::task::Task;
 
 use super::backup::{integrity, open_read_only};
 use super::presence::Presences;
-use super::{Record, StoreError, open_error};
+use super::{StoreError, StoredRecord, open_error};
 use crate::bbs::command::{DomainRecord, RowId};
 use crate::bbs::logic::Board;
-use crate::bbs::settings::Settings;
+use crate::bbs::settings::BoardSettings;
 
 /// What a look at the whole database found.
 #[derive(Debug, Default, Serialize)]
@@ -23,7 +23,7 @@ pub struct Inspection {
     /// What SQLite says of the file's structure; empty when it is sound.
     pub faults: Vec<String>,
     /// Records that a board would set aside.
-    pub unreadable: Vec<Unusable>,
+    pub unreadable: Vec<UnusableRecord>,
     /// Usable records, by table.
     pub records: BTreeMap<&'static str, usize>,
     /// Records that a board has set aside before.
@@ -32,7 +32,7 @@ pub struct Inspection {
 
 /// A record that a board could not use.
 #[derive(Debug, Serialize)]
-pub struct Unusable {
+pub struct UnusableRecord {
     /// Its table.
     pub table: &'static str,
     /// Its row.
@@ -41,7 +41,7 @@ pub struct Unusable {
     pub reason: String,
 }
 
-type Visit<'a> = &'a mut dyn FnMut(&'static str, u64, serde_json::Value) -> Result<(), String>;
+type RowVisitor<'a> = &'a mut dyn FnMut(&'static str, u64, serde_json::Value) -> Result<(), String>;
 
 impl Inspection {
     /// Reads everything.
@@ -60,7 +60,7 @@ impl Inspection {
         mut visit: impl FnMut(&'static str, u64, serde_json::Value) -> Result<(), String>,
     ) -> Result<Self, StoreError> {
         let mut found = Inspection { faults: integrity(database)?, ..Inspection::default() };
-        let mut board = Board::new(Settings::default());
+        let mut board = Board::new(BoardSettings::default());
         found.table::<DomainRecord>(database, &mut board, &mut visit)?;
         found.table::<Arc<LrpDeployment>>(database, &mut board, &mut visit)?;
         found.table::<Arc<ActualLrp>>(database, &mut board, &mut visit)?;
@@ -73,7 +73,11 @@ impl Inspection {
     }
 
     /// Shows what was set aside, its bytes in hexadecimal: nobody could read them.
-    fn set_aside(&mut self, connection: &Connection, visit: Visit<'_>) -> rusqlite::Result<()> {
+    fn set_aside(
+        &mut self,
+        connection: &Connection,
+        visit: RowVisitor<'_>,
+    ) -> rusqlite::Result<()> {
         let query = "SELECT id, origin, row, reason, hex(record) FROM set_aside ORDER BY id";
         let mut statement = connection.prepare(query)?;
         let mut rows = statement.query([])?;
@@ -93,11 +97,11 @@ impl Inspection {
         Ok(())
     }
 
-    fn table<T: Record>(
+    fn table<T: StoredRecord>(
         &mut self,
         database: &Path,
         board: &mut Board,
-        visit: Visit<'_>,
+        visit: RowVisitor<'_>,
     ) -> Result<(), StoreError> {
         let failed = |error| open_error("read", database, error);
         let connection = open_read_only(database).map_err(failed)?;
@@ -139,7 +143,7 @@ impl Inspection {
             match read {
                 Ok(()) => *self.records.entry(T::TABLE).or_default() += 1,
                 Err(reason) => {
-                    self.unreadable.push(Unusable { table: T::TABLE, row: id, reason });
+                    self.unreadable.push(UnusableRecord { table: T::TABLE, row: id, reason });
                 }
             }
         }

@@ -35,9 +35,9 @@ impl Desk {
         self.path().join(DATABASE)
     }
 
-    fn open(&self) -> (Store, Board, LoadReport) {
-        let mut store = Store::open(self.path()).unwrap();
-        let (board, report) = store.load(Settings::default(), NOW).unwrap();
+    fn open(&self) -> (SqliteStore, Board, LoadReport) {
+        let mut store = SqliteStore::open(self.path()).unwrap();
+        let (board, report) = store.load(BoardSettings::default(), NOW).unwrap();
         (store, board, report)
     }
 
@@ -162,7 +162,7 @@ fn a_full_database_takes_nothing_of_a_batch_and_takes_it_later() {
     assert_eq!(shown(&board), before, "the board has stepped back");
     assert!(store.is_usable());
     store.connection.execute_batch("PRAGMA max_page_count = 100000").unwrap();
-    let (_, on_disk) = (store.is_usable(), store.load(Settings::default(), NOW).unwrap().0);
+    let (_, on_disk) = (store.is_usable(), store.load(BoardSettings::default(), NOW).unwrap().0);
     assert_eq!(shown(&on_disk), before, "nothing of the batch is on the disk");
     store.commit(&changes).unwrap();
 }
@@ -252,7 +252,8 @@ fn a_damaged_file_gives_a_clear_error_names_the_backup_and_is_not_touched() {
         damage(&mut bytes);
         std::fs::write(desk.database(), &bytes).unwrap();
 
-        let opened = Store::open(desk.path()).and_then(|mut it| it.load(Settings::default(), NOW));
+        let opened = SqliteStore::open(desk.path())
+            .and_then(|mut it| it.load(BoardSettings::default(), NOW));
         let text = opened.unwrap_err().to_string();
         assert!(text.contains("is damaged"), "{name}: {text}");
         assert!(text.contains("volvox-coordinator check"), "{name}: {text}");
@@ -285,7 +286,7 @@ fn a_backup_from_the_future_is_not_the_newest() {
 fn without_a_backup_the_way_out_is_told_too() {
     let desk = Desk::filled();
     std::fs::write(desk.database(), vec![0x5a; 8192]).unwrap();
-    let text = Store::open(desk.path()).unwrap_err().to_string();
+    let text = SqliteStore::open(desk.path()).unwrap_err().to_string();
     assert!(text.contains("there is no backup") && text.contains("none is stopped"), "{text}");
 }
 
@@ -294,14 +295,14 @@ fn a_database_that_should_be_there_and_is_not_is_a_loss_and_not_a_new_beginning(
     let desk = Desk::filled();
     backup(&desk.database(), &desk.path().join(BACKUPS).join("b.db")).unwrap();
     std::fs::write(desk.database(), "").unwrap();
-    let text = Store::open(desk.path()).unwrap_err().to_string();
+    let text = SqliteStore::open(desk.path()).unwrap_err().to_string();
     assert!(text.contains("it is empty") && text.contains("b.db"), "{text}");
     std::fs::remove_file(desk.database()).unwrap();
-    let text = Store::open(desk.path()).unwrap_err().to_string();
+    let text = SqliteStore::open(desk.path()).unwrap_err().to_string();
     assert!(text.contains("it is missing") && text.contains("b.db"), "{text}");
     let desk = Desk::new();
     std::fs::write(desk.path().join("board.db-wal"), "a log").unwrap();
-    let text = Store::open(desk.path()).unwrap_err().to_string();
+    let text = SqliteStore::open(desk.path()).unwrap_err().to_string();
     assert!(text.contains("it is missing"), "{text}");
 }
 
@@ -309,7 +310,7 @@ fn a_database_that_should_be_there_and_is_not_is_a_loss_and_not_a_new_beginning(
 fn only_the_owner_may_read_what_is_kept() {
     let desk = Desk::new();
     let folder = desk.path().join("private");
-    let store = Store::open(&folder).unwrap();
+    let store = SqliteStore::open(&folder).unwrap();
     let copy = folder.join(BACKUPS).join("b.db");
     backup(&folder.join(DATABASE), &copy).unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -359,7 +360,7 @@ fn a_restore_that_was_cut_short_must_be_done_again() {
     std::fs::write(desk.path().join(backup::RESTORING), copy.as_os_str().as_encoded_bytes())
         .unwrap();
     std::fs::remove_file(desk.database()).unwrap();
-    let text = Store::open(desk.path()).unwrap_err().to_string();
+    let text = SqliteStore::open(desk.path()).unwrap_err().to_string();
     assert!(text.contains("was cut short") && text.contains("b.db"), "{text}");
     restore(desk.path(), &copy).unwrap();
     assert_eq!(desk.open().2.records, 8);
@@ -384,8 +385,8 @@ fn what_is_no_backup_of_ours_is_not_put_back() {
 fn a_record_of_the_future_stops_the_start_instead_of_being_set_aside() {
     let desk = Desk::filled();
     desk.sql("UPDATE tasks SET record = x'ff0000000000'");
-    let mut store = Store::open(desk.path()).unwrap();
-    let text = store.load(Settings::default(), NOW).unwrap_err().to_string();
+    let mut store = SqliteStore::open(desk.path()).unwrap();
+    let text = store.load(BoardSettings::default(), NOW).unwrap_err().to_string();
     assert!(text.contains("record version 255") && text.contains("newer version"), "{text}");
 }
 
@@ -429,11 +430,11 @@ fn every_commit_is_synced() {
 fn a_foreign_database_and_one_from_the_future_are_left_alone() {
     let desk = Desk::new();
     desk.sql("CREATE TABLE other (x)");
-    let text = Store::open(desk.path()).unwrap_err().to_string();
+    let text = SqliteStore::open(desk.path()).unwrap_err().to_string();
     assert!(text.contains("is not a Volvox database"), "{text}");
     let desk = Desk::filled();
     desk.sql("PRAGMA user_version = 99");
-    let text = Store::open(desk.path()).unwrap_err().to_string();
+    let text = SqliteStore::open(desk.path()).unwrap_err().to_string();
     assert!(text.contains("schema version 99") && text.contains("newer version"), "{text}");
 }
 
@@ -441,7 +442,7 @@ fn a_foreign_database_and_one_from_the_future_are_left_alone() {
 fn a_folder_that_cannot_be_made_is_named() {
     let desk = Desk::new();
     std::fs::write(desk.path().join("file"), "").unwrap();
-    let text = Store::open(&desk.path().join("file/data")).unwrap_err().to_string();
+    let text = SqliteStore::open(&desk.path().join("file/data")).unwrap_err().to_string();
     assert!(text.contains("cannot create the data folder") && text.contains("file/data"), "{text}");
 }
 
@@ -470,7 +471,7 @@ fn an_inspection_finds_what_a_board_would_set_aside_and_changes_nothing() {
 #[test]
 fn a_presence_alone_is_noted_beside_the_record_and_goes_with_its_next_write() {
     let desk = Desk::filled();
-    let count = |store: &Store| -> i64 {
+    let count = |store: &SqliteStore| -> i64 {
         let query = "SELECT count(*) FROM presences";
         store.connection.query_row(query, [], |row| row.get(0)).unwrap()
     };
@@ -645,6 +646,6 @@ fn a_log_in_doubt_is_not_folded_back() {
     store.doubt();
     store.reopen().unwrap();
     assert!(!store.is_usable(), "it has not been read back");
-    store.load(Settings::default(), NOW).unwrap();
+    store.load(BoardSettings::default(), NOW).unwrap();
     assert!(store.is_usable());
 }

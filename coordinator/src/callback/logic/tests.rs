@@ -163,9 +163,9 @@ fn a_newer_task_of_the_name_is_another_task() {
 fn the_board_is_asked_about_the_task_itself_not_its_name() {
     let first = Timestamp::from_secs(1);
     let asked = Question::Resolving.about(key("t"));
-    assert!(matches!(asked, Command::ResolvingTask(_, Which::MadeAt(made)) if made == first));
+    assert!(matches!(asked, Command::ResolvingTask(_, TaskRef::MadeAt(made)) if made == first));
     let asked = Question::Delete.about(key("t"));
-    assert!(matches!(asked, Command::DeleteTask(_, Which::MadeAt(made)) if made == first));
+    assert!(matches!(asked, Command::DeleteTask(_, TaskRef::MadeAt(made)) if made == first));
 }
 
 #[test]

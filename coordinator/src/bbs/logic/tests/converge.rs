@@ -1,7 +1,7 @@
 //! Convergence: lost messages, lost cells, a new coordinator.
 
 use super::*;
-use crate::bbs::command::Report;
+use crate::bbs::command::ConvergenceReport;
 
 #[test]
 fn a_lost_start_is_asked_for_again_every_stale_after() {
@@ -67,7 +67,7 @@ fn a_stop_is_repeated_beside_a_suspect_that_waits_for_its_domain() {
     stage.does(claim(0, &i2()));
     stage.does(Command::RetireLrp(key(0)));
     // As after a purge of what is desired: only the instances are read back.
-    let mut board = Board::new(Settings::default());
+    let mut board = Board::new(BoardSettings::default());
     for change in stored(&stage.board).into_iter().filter(|it| matches!(it, Change::Actual(..))) {
         board.load(change).unwrap();
     }
@@ -85,7 +85,7 @@ fn a_stop_is_repeated_beside_a_suspect_that_waits_for_its_domain() {
 #[test]
 fn a_record_on_no_cell_that_is_to_be_stopped_is_none_of_ours() {
     let stage = Stage::with_desired(1);
-    let mut board = Board::new(Settings::default());
+    let mut board = Board::new(BoardSettings::default());
     for mut change in stored(&stage.board) {
         if let Change::Actual(_, _, Some(lrp)) = &mut change {
             Arc::make_mut(lrp).stopping = true;
@@ -237,10 +237,10 @@ fn both_ways_of_converging_find_the_same_and_nothing_twice() {
     let mut other = stage.clone();
     let outcome = stage.converge();
     assert_eq!(outcome, other.does(Command::ConvergeAll));
-    assert_eq!(outcome.reply, Reply::Converged(Report { findings: 3, healed: 0 }));
+    assert_eq!(outcome.reply, Reply::Converged(ConvergenceReport { findings: 3, healed: 0 }));
     for command in [Command::ConvergeDue, Command::ConvergeAll] {
         let again = stage.does(command);
-        assert_eq!(again.reply, Reply::Converged(Report::default()));
+        assert_eq!(again.reply, Reply::Converged(ConvergenceReport::default()));
     }
 }
 
@@ -261,9 +261,9 @@ fn the_next_deadline_is_when_something_is_to_be_done() {
 fn what_the_agenda_had_missed_is_found_by_the_full_pass_and_counted() {
     let mut stage = Stage::with_desired(2);
     stage.wait(30);
-    stage.board.agenda = super::super::agenda::Agenda::default();
+    stage.board.agenda = super::super::schedule::ConvergeSchedule::default();
     let verdict = stage.board.apply(stage.now, 1, Command::ConvergeAll).unwrap();
-    assert_eq!(verdict.reply, Reply::Converged(Report { findings: 2, healed: 2 }));
+    assert_eq!(verdict.reply, Reply::Converged(ConvergenceReport { findings: 2, healed: 2 }));
     assert_eq!(auctions(&verdict), ["p: 0 1"]);
     assert_eq!(check(&stage.board, stage.now), [""; 0]);
 }

@@ -35,7 +35,9 @@ fn a_start_request_says_what_the_definition_needs() {
     lrp.definition.disk_mb = 128;
     lrp.definition.placement_tags = vec!["gpu".into()];
     let outcome = Stage::new().does(desire_this(lrp));
-    let [Effect::RequestAuction(starts, _)] = &outcome.effects[..] else { panic!("{outcome:?}") };
+    let [BoardEffect::RequestAuction(starts, _)] = &outcome.effects[..] else {
+        panic!("{outcome:?}")
+    };
     let needs = &starts[0].requirements;
     assert_eq!((needs.memory_mb, needs.disk_mb), (64, 128));
     assert_eq!(

@@ -118,7 +118,7 @@ fn an_undesired_suspect_waits_for_freshness_too() {
     stage.runs(&i1());
     stage.does(missing("cell-1"));
     // As after a purge of what is desired: only the instances are read back.
-    let mut board = Board::new(Settings::default());
+    let mut board = Board::new(BoardSettings::default());
     for change in stored(&stage.board).into_iter().filter(|it| matches!(it, Change::Actual(..))) {
         board.load(change).unwrap();
     }

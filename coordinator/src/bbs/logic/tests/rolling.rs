@@ -243,22 +243,22 @@ impl Rolling {
 }
 
 /// Such as `start id2/0` and `stop id1/0`.
-fn effects_of(outcome: &Outcome) -> Vec<String> {
+fn effects_of(outcome: &ApplyResult) -> Vec<String> {
     let mut told = Vec::new();
     for effect in &outcome.effects {
         match effect {
-            Effect::RequestAuction(starts, _) => {
+            BoardEffect::RequestAuction(starts, _) => {
                 for start in starts {
                     let indices = start.indices.iter();
                     told.extend(indices.map(|it| format!("start {}/{it}", start.definition_id)));
                 }
             }
-            Effect::StopInstance(key, _) => {
+            BoardEffect::StopInstance(key, _) => {
                 let of = key.definition_id.as_ref().map_or("", |id| id.as_str());
                 told.push(format!("stop {of}/{}", key.index));
             }
-            Effect::UpdateInstance(key, _) => told.push(format!("update {}", key.index)),
-            Effect::CancelTask(..) | Effect::CallBack(_) => {}
+            BoardEffect::UpdateInstance(key, _) => told.push(format!("update {}", key.index)),
+            BoardEffect::CancelTask(..) | BoardEffect::CallBack(_) => {}
         }
     }
     told

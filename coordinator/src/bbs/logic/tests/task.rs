@@ -27,11 +27,11 @@ fn cancel(guid: &str) -> Command {
 }
 
 fn resolving(guid: &str) -> Command {
-    Command::ResolvingTask(task_guid(guid), Which::Present)
+    Command::ResolvingTask(task_guid(guid), TaskRef::Present)
 }
 
 fn delete(guid: &str) -> Command {
-    Command::DeleteTask(task_guid(guid), Which::Present)
+    Command::DeleteTask(task_guid(guid), TaskRef::Present)
 }
 
 /// A board on which the task `t` is as a row has it.
@@ -121,12 +121,12 @@ fn a_task_lives_from_desire_to_delete() {
 #[test]
 fn what_is_asked_about_a_task_is_not_done_to_the_next_of_its_name() {
     let mut stage = stage("Resolving");
-    let first = Which::MadeAt(stage.task("t").unwrap().created_at);
+    let first = TaskRef::MadeAt(stage.task("t").unwrap().created_at);
     stage.does(delete("t"));
     for command in [desire_task("t", ""), cancel("t")] {
         stage.wait(1).does(command);
     }
-    let second = Which::MadeAt(stage.task("t").unwrap().created_at);
+    let second = TaskRef::MadeAt(stage.task("t").unwrap().created_at);
     let refused = stage.refuses(Command::ResolvingTask(task_guid("t"), first));
     assert_eq!(refused.to_string(), "task t (another has its name by now) could not be found");
     stage.does(Command::ResolvingTask(task_guid("t"), second));

@@ -154,7 +154,7 @@ fn served(board: &Board) -> BTreeSet<u32> {
 struct Reader(BTreeMap<u32, Arc<ActualLrp>>);
 
 impl Reader {
-    fn hears(&mut self, outcome: Option<Outcome>) -> Result<(), String> {
+    fn hears(&mut self, outcome: Option<ApplyResult>) -> Result<(), String> {
         for event in outcome.into_iter().flat_map(|outcome| outcome.events) {
             let (old, new) = match &event {
                 Event::GroupCreated(new) => (None, Some(only(new))),
@@ -209,7 +209,7 @@ fn play(cast: &Cast, seed: u64) -> Result<(), String> {
     // Old records of emptied cells would expire, and that is not about updates.
     let evacuation_timeout = Duration::from_secs(1 << 40);
     let crash_policy = CrashPolicy::default();
-    let settings = Settings { evacuation_timeout, crash_policy, ..Settings::default() };
+    let settings = BoardSettings { evacuation_timeout, crash_policy, ..BoardSettings::default() };
     let mut watch = Watch::new(settings);
     for cell in &cast.cells {
         watch.apply(0, Command::CellPresence(cell.clone(), CellPresence::Present))?;
@@ -258,7 +258,7 @@ fn the_calm_sequences_reach_ends_of_updates() {
     for seed in 0..200 {
         let random = Random(seed);
         let mut calm = Calm { cast: &cast, random, definitions: 0, containers: 0, empties: true };
-        let mut watch = Watch::new(Settings::default());
+        let mut watch = Watch::new(BoardSettings::default());
         let create = calm.create(2);
         watch.apply(1, create).unwrap();
         for _ in 0..120 {
@@ -275,7 +275,7 @@ fn the_calm_sequences_reach_ends_of_updates() {
             paused +=
                 u32::from(after.as_ref().and_then(|roll| roll.pause) == Some(RolloutPause::Canary));
             let effects = outcome.map(|outcome| outcome.effects).unwrap_or_default();
-            let stops = effects.iter().filter(|it| matches!(it, Effect::StopInstance(..)));
+            let stops = effects.iter().filter(|it| matches!(it, BoardEffect::StopInstance(..)));
             replaced += stops.count();
         }
     }

@@ -9,7 +9,7 @@ use super::super::*;
 
 /// Anything else is another version; another presence alone is the same version. The age of a
 /// record is that of its state.
-pub(super) fn tags_fit(outcome: &Outcome) -> Result<(), String> {
+pub(super) fn tags_fit(outcome: &ApplyResult) -> Result<(), String> {
     for change in &outcome.changes {
         let fits = match change {
             Change::Actual(_, None, Some(new)) => new.modification_tag.index == 0,
@@ -44,7 +44,11 @@ pub(super) fn tags_fit(outcome: &Outcome) -> Result<(), String> {
 /// Every effect is about something that is there: starts about records that are desired and wait
 /// for a cell, all that came to wait and each once; stops about what is held and marked so,
 /// updates about what is held; calls about tasks that have ended.
-pub(super) fn effects_fit(before: &Board, after: &Board, outcome: &Outcome) -> Result<(), String> {
+pub(super) fn effects_fit(
+    before: &Board,
+    after: &Board,
+    outcome: &ApplyResult,
+) -> Result<(), String> {
     let find = |of: &Board, process: &ProcessGuid, definition: &DefinitionId, index| {
         let slot = of.records.process(process)?.find(definition, index, Presence::Ordinary)?;
         Some(Arc::clone(&slot.lrp))
@@ -52,7 +56,7 @@ pub(super) fn effects_fit(before: &Board, after: &Board, outcome: &Outcome) -> R
     let mut asked = BTreeSet::new();
     for effect in &outcome.effects {
         let fits = match effect {
-            Effect::RequestAuction(starts, tasks) => {
+            BoardEffect::RequestAuction(starts, tasks) => {
                 let lrps = starts.iter().all(|start| {
                     let (process, definition) = (&start.process_guid, &start.definition_id);
                     start.indices.is_sorted()
@@ -70,20 +74,21 @@ pub(super) fn effects_fit(before: &Board, after: &Board, outcome: &Outcome) -> R
                 });
                 lrps && tasks
             }
-            Effect::StopInstance(key, instance) | Effect::UpdateInstance(key, instance) => {
+            BoardEffect::StopInstance(key, instance)
+            | BoardEffect::UpdateInstance(key, instance) => {
                 let process = after.records.process(&key.process_guid);
                 let mut slots = process.into_iter().flat_map(|process| process.instances());
-                let stops = matches!(effect, Effect::StopInstance(..));
+                let stops = matches!(effect, BoardEffect::StopInstance(..));
                 slots.any(|slot| {
                     let held = slot.lrp.key() == *key && slot.lrp.is_held_by(instance);
                     held && (slot.lrp.stopping || !stops)
                 })
             }
-            Effect::CancelTask(_, guid) => after
+            BoardEffect::CancelTask(_, guid) => after
                 .records
                 .task(guid)
                 .is_some_and(|(_, task)| task.failed && task.state == TaskState::Completed),
-            Effect::CallBack(called) => after
+            BoardEffect::CallBack(called) => after
                 .records
                 .task(&called.task_guid)
                 .is_some_and(|(_, task)| task == called && task.state == TaskState::Completed),

@@ -47,13 +47,13 @@ impl Random {
 }
 
 /// The settings of a sequence: every other one gives up on crashes early, so that it happens.
-pub(super) fn settings(seed: u64) -> Settings {
+pub(super) fn settings(seed: u64) -> BoardSettings {
     if seed.is_multiple_of(2) {
-        return Settings::default();
+        return BoardSettings::default();
     }
     let crash_policy =
         CrashPolicy { immediate_restarts: 1, give_up_after: 3, ..CrashPolicy::default() };
-    Settings { crash_policy, task_retries: 1, ..Settings::default() }
+    BoardSettings { crash_policy, task_retries: 1, ..BoardSettings::default() }
 }
 
 /// Everybody who may appear.
@@ -165,8 +165,8 @@ impl Cast {
             80 => Command::CancelTask(task),
             81 => Command::FailTask(task, why),
             82..84 => Command::RejectTask(task, why),
-            84..86 => Command::ResolvingTask(task, Which::Present),
-            86 => Command::DeleteTask(task, Which::Present),
+            84..86 => Command::ResolvingTask(task, TaskRef::Present),
+            86 => Command::DeleteTask(task, TaskRef::Present),
             87..91 => Command::CellPresence(random.of(&self.cells).clone(), CellPresence::Present),
             91..94 => Command::CellPresence(random.of(&self.cells).clone(), CellPresence::Missing),
             94 => Command::CellsSettled,

@@ -9,7 +9,7 @@ use volvox_protocol::tables::crash::Restart;
 use super::super::*;
 use super::play::Cast;
 use super::watch::Watch;
-use crate::bbs::state::{Process, Slot};
+use crate::bbs::state::{InstanceRow, Process};
 
 /// No sequence needs a tenth of this.
 const ROUNDS: u64 = 1_000;
@@ -54,11 +54,16 @@ pub(super) fn comes_to_rest(cast: &Cast, watch: &mut Watch) -> Result<(), String
 
 /// What obedient cells say: what is to start runs, what is to stop goes, what was claimed runs, what
 /// runs is ready. A stop that was lost before comes again.
-fn obey(there: &[CellId], round: u64, effects: Vec<Effect>, board: &Board) -> Vec<CellRequest> {
+fn obey(
+    there: &[CellId],
+    round: u64,
+    effects: Vec<BoardEffect>,
+    board: &Board,
+) -> Vec<CellRequest> {
     let mut said = Vec::new();
     for effect in effects {
         match effect {
-            Effect::RequestAuction(starts, _) => {
+            BoardEffect::RequestAuction(starts, _) => {
                 for start in starts {
                     for index in start.indices {
                         let key = LrpKey {
@@ -76,10 +81,12 @@ fn obey(there: &[CellId], round: u64, effects: Vec<Effect>, board: &Board) -> Ve
                     }
                 }
             }
-            Effect::StopInstance(key, instance) => {
+            BoardEffect::StopInstance(key, instance) => {
                 said.push(CellRequest::RemoveLrp(key, instance));
             }
-            Effect::UpdateInstance(..) | Effect::CancelTask(..) | Effect::CallBack(_) => {}
+            BoardEffect::UpdateInstance(..)
+            | BoardEffect::CancelTask(..)
+            | BoardEffect::CallBack(_) => {}
         }
     }
     for lrp in board.records.instances() {
@@ -113,7 +120,7 @@ fn let_go_on(board: &Board) -> Vec<Command> {
 /// Whether an update waits for an instance that is never restarted: nothing will move it.
 fn is_given_up(board: &Board, process: &Process) -> bool {
     let Some((_, deployment)) = &process.deployment else { return false };
-    let never = |slot: &&Slot| {
+    let never = |slot: &&InstanceRow| {
         slot.lrp.state == LrpState::Crashed
             && board.settings.crash_policy.restart(slot.lrp.crash_count) == Restart::Never
     };

@@ -120,7 +120,7 @@ impl Seen {
         &mut self,
         before: &Board,
         step: &Step,
-        outcome: Option<&Outcome>,
+        outcome: Option<&ApplyResult>,
         after: &Board,
     ) {
         let What::Apply(command) = &step.what else { return };
@@ -166,16 +166,18 @@ impl Seen {
         }
         for effect in &outcome.effects {
             match effect {
-                Effect::StopInstance(_, of) if converged => {
+                BoardEffect::StopInstance(_, of) if converged => {
                     let marked = |lrp: &&Arc<ActualLrp>| lrp.stopping && lrp.is_held_by(of);
                     let repeated = before.records.instances().find(marked).is_some();
                     self.note(if repeated { "stop repeated" } else { "stop asked by convergence" });
                 }
-                Effect::RequestAuction(..) if converged => self.note("start asked by convergence"),
-                Effect::StopInstance(..) | Effect::RequestAuction(..) => {}
-                Effect::UpdateInstance(..) => self.note("update asked"),
-                Effect::CancelTask(..) => self.note("task cancelled on its cell"),
-                Effect::CallBack(_) => self.note("called back"),
+                BoardEffect::RequestAuction(..) if converged => {
+                    self.note("start asked by convergence")
+                }
+                BoardEffect::StopInstance(..) | BoardEffect::RequestAuction(..) => {}
+                BoardEffect::UpdateInstance(..) => self.note("update asked"),
+                BoardEffect::CancelTask(..) => self.note("task cancelled on its cell"),
+                BoardEffect::CallBack(_) => self.note("called back"),
             }
         }
         for (_, process) in after.records.processes() {

@@ -8,7 +8,7 @@ use super::super::*;
 use super::fits::{effects_fit, tags_fit};
 use super::heard::Heard;
 use super::play::{Step, What};
-use crate::bbs::command::{DomainRecord, Report, RowId};
+use crate::bbs::command::{ConvergenceReport, DomainRecord, RowId};
 use crate::bbs::state::Records;
 
 type Deployed = (RowId, Arc<LrpDeployment>);
@@ -28,7 +28,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: BoardSettings) -> Self {
         Watch {
             board: Board::new(settings.clone()),
             now: Timestamp::from_secs(1_000_000),
@@ -40,7 +40,7 @@ impl Watch {
     }
 
     /// Takes a step. There is an outcome when it was a command and was not refused.
-    pub(super) fn take(&mut self, step: Step) -> Result<Option<Outcome>, String> {
+    pub(super) fn take(&mut self, step: Step) -> Result<Option<ApplyResult>, String> {
         self.now = self.now + step.after;
         match step.what {
             What::Apply(command) => self.apply(step.seed, command),
@@ -53,7 +53,11 @@ impl Watch {
     }
 
     /// Carries out a command and looks at everything. The outcome is left out when it was refused.
-    pub(super) fn apply(&mut self, seed: u64, command: Command) -> Result<Option<Outcome>, String> {
+    pub(super) fn apply(
+        &mut self,
+        seed: u64,
+        command: Command,
+    ) -> Result<Option<ApplyResult>, String> {
         let before = self.board.clone();
         let verdict = self.board.apply(self.now, seed, command.clone());
         if self.twin.apply(self.now, seed, command.clone()) != verdict {
@@ -102,8 +106,8 @@ impl Watch {
         before: &Board,
         seed: u64,
         command: &Command,
-        outcome: &Outcome,
-        report: &Report,
+        outcome: &ApplyResult,
+        report: &ConvergenceReport,
     ) -> Result<(), String> {
         if report.healed > 0 {
             return Err(format!("{command:?} healed {}", report.healed));
@@ -126,7 +130,7 @@ impl Watch {
         let mut again = self.board.clone();
         let found =
             again.apply(self.now, seed, Command::ConvergeDue).map_err(|no| no.to_string())?;
-        let nothing = Reply::Converged(Report::default());
+        let nothing = Reply::Converged(ConvergenceReport::default());
         if found.reply != nothing || !found.changes.is_empty() || !found.effects.is_empty() {
             return Err(format!("after {command:?}, converging again found {found:#?}"));
         }
@@ -134,13 +138,13 @@ impl Watch {
     }
 
     /// Nothing is destroyed for a domain that nobody vouches for.
-    fn spares_the_unfresh(&self, before: &Board, outcome: &Outcome) -> Result<(), String> {
+    fn spares_the_unfresh(&self, before: &Board, outcome: &ApplyResult) -> Result<(), String> {
         for effect in &outcome.effects {
             let repeated = |key: &LrpKey, of: &InstanceKey| {
                 let mut known = before.records.instances();
                 known.any(|lrp| lrp.stopping && lrp.key() == *key && lrp.is_held_by(of))
             };
-            if let Effect::StopInstance(key, of) = effect
+            if let BoardEffect::StopInstance(key, of) = effect
                 && !before.is_fresh(self.now, &key.domain)
                 && !repeated(key, of)
                 && !self.is_replaced(key)
@@ -170,7 +174,7 @@ impl Watch {
 
     /// Whether a record may go whatever its domain: somebody else serves instead, its time is up,
     /// or it was to be stopped before and its cell is gone.
-    fn may_go(&self, before: &Board, lrp: &ActualLrp, outcome: &Outcome) -> bool {
+    fn may_go(&self, before: &Board, lrp: &ActualLrp, outcome: &ApplyResult) -> bool {
         if self.is_replaced(&lrp.key()) {
             return true;
         }
@@ -198,7 +202,7 @@ impl Watch {
     }
 
     /// A task is started once, and again only when the cell that had it says that it has not begun.
-    fn at_most_once(&mut self, command: &Command, outcome: &Outcome) -> Result<(), String> {
+    fn at_most_once(&mut self, command: &Command, outcome: &ApplyResult) -> Result<(), String> {
         for change in &outcome.changes {
             let Change::Task(_, before, after) = change else { continue };
             let Some(guid) = before.as_ref().or(after.as_ref()).map(|task| &task.task_guid) else {
@@ -293,7 +297,7 @@ fn same_mesh(one: &Board, other: &Board) -> Result<(), String> {
 }
 
 /// What came of converging, but for the forgetting of cells: only a full pass does that.
-fn without_forgetting(outcome: &Outcome) -> Outcome {
+fn without_forgetting(outcome: &ApplyResult) -> ApplyResult {
     let mut outcome = outcome.clone();
     outcome.changes.retain(|change| !matches!(change, Change::Presence(_, _, None)));
     outcome

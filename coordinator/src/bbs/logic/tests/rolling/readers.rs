@@ -79,7 +79,7 @@ fn every_instance_leads_to_its_own_definition() {
 #[test]
 fn the_older_stream_tells_one_instance_for_each_index() {
     let mut rolling = Rolling::deployed(2);
-    let told = |outcome: &Outcome| -> Vec<String> {
+    let told = |outcome: &ApplyResult| -> Vec<String> {
         let group = |event: &Event| match event {
             Event::GroupCreated(new) => Some(format!("created {}", word(new))),
             Event::GroupChanged(old, new) => Some(format!("{} -> {}", word(old), word(new))),
@@ -121,7 +121,7 @@ fn the_older_stream_tells_one_instance_for_each_index() {
 #[test]
 fn every_step_of_an_update_is_told_as_a_change_of_what_is_desired() {
     let mut rolling = Rolling::deployed(1);
-    let names = |outcome: &Outcome| {
+    let names = |outcome: &ApplyResult| {
         let is_desired = |event: &&Event| event.name().starts_with("desired");
         outcome.events.iter().filter(is_desired).count()
     };

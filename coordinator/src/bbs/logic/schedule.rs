@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use volvox_protocol::id::Domain;
 use volvox_protocol::time::Timestamp;
 
-use crate::bbs::command::Subject;
+use crate::bbs::command::ConvergeKey;
 
 /// When a subject wants to be looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Attention {
+pub(super) enum DueTime {
     /// Not before something about it changes.
     None,
     /// From this time on.
@@ -21,9 +21,9 @@ pub(super) enum Attention {
     AtOrWhenFresh(Timestamp, Domain),
 }
 
-impl Attention {
+impl DueTime {
     /// Now. Not the present time, so that the agenda does not depend on when it was asked.
-    pub(super) const NOW: Attention = Attention::At(Timestamp::ZERO);
+    pub(super) const NOW: DueTime = DueTime::At(Timestamp::ZERO);
 
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
         self.at().is_some_and(|at| at <= now)
@@ -31,38 +31,38 @@ impl Attention {
 
     /// Whether this is what has become of `remembered` because its domain lost its freshness.
     /// That is the passing of time: the agenda learns of it when it looks.
-    pub(super) fn is_only_older(&self, remembered: &Attention) -> bool {
-        matches!(remembered, Attention::At(_)) && self.domain().is_some()
+    pub(super) fn is_only_older(&self, remembered: &DueTime) -> bool {
+        matches!(remembered, DueTime::At(_)) && self.domain().is_some()
     }
 
     fn at(&self) -> Option<Timestamp> {
         match self {
-            Attention::At(at) | Attention::AtOrWhenFresh(at, _) => Some(*at),
-            Attention::None | Attention::WhenFresh(_) => None,
+            DueTime::At(at) | DueTime::AtOrWhenFresh(at, _) => Some(*at),
+            DueTime::None | DueTime::WhenFresh(_) => None,
         }
     }
 
     fn domain(&self) -> Option<&Domain> {
         match self {
-            Attention::WhenFresh(domain) | Attention::AtOrWhenFresh(_, domain) => Some(domain),
-            Attention::None | Attention::At(_) => None,
+            DueTime::WhenFresh(domain) | DueTime::AtOrWhenFresh(_, domain) => Some(domain),
+            DueTime::None | DueTime::At(_) => None,
         }
     }
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Agenda {
-    entries: BTreeMap<Subject, Attention>,
-    due: BTreeSet<(Timestamp, Subject)>,
-    waiting: BTreeMap<Domain, BTreeSet<Subject>>,
+pub(super) struct ConvergeSchedule {
+    entries: BTreeMap<ConvergeKey, DueTime>,
+    due: BTreeSet<(Timestamp, ConvergeKey)>,
+    waiting: BTreeMap<Domain, BTreeSet<ConvergeKey>>,
 }
 
-impl Agenda {
-    pub(super) fn set(&mut self, subject: Subject, attention: Attention) {
+impl ConvergeSchedule {
+    pub(super) fn set(&mut self, subject: ConvergeKey, attention: DueTime) {
         if self.get(&subject) == &attention {
             return;
         }
-        let before = self.entries.remove(&subject).unwrap_or(Attention::None);
+        let before = self.entries.remove(&subject).unwrap_or(DueTime::None);
         if let Some(at) = before.at() {
             self.due.remove(&(at, subject.clone()));
         }
@@ -80,22 +80,22 @@ impl Agenda {
         if let Some(domain) = attention.domain() {
             self.waiting.entry(domain.clone()).or_default().insert(subject.clone());
         }
-        if attention != Attention::None {
+        if attention != DueTime::None {
             self.entries.insert(subject, attention);
         }
     }
 
-    pub(super) fn get(&self, subject: &Subject) -> &Attention {
-        self.entries.get(subject).unwrap_or(&Attention::None)
+    pub(super) fn get(&self, subject: &ConvergeKey) -> &DueTime {
+        self.entries.get(subject).unwrap_or(&DueTime::None)
     }
 
     /// What is due, in the order of the subjects.
-    pub(super) fn due(&self, now: Timestamp) -> BTreeSet<Subject> {
+    pub(super) fn due(&self, now: Timestamp) -> BTreeSet<ConvergeKey> {
         let due = self.due.iter().take_while(|(at, _)| *at <= now);
         due.map(|(_, subject)| subject.clone()).collect()
     }
 
-    pub(super) fn waiting_for(&self, domain: &Domain) -> Vec<Subject> {
+    pub(super) fn waiting_for(&self, domain: &Domain) -> Vec<ConvergeKey> {
         self.waiting.get(domain).into_iter().flatten().cloned().collect()
     }
 
@@ -103,7 +103,7 @@ impl Agenda {
         self.due.first().map(|(at, _)| *at)
     }
 
-    pub(super) fn subjects(&self) -> impl Iterator<Item = &Subject> {
+    pub(super) fn subjects(&self) -> impl Iterator<Item = &ConvergeKey> {
         self.entries.keys()
     }
 }

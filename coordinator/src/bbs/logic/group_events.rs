@@ -15,15 +15,15 @@ use volvox_protocol::event::Event;
 use volvox_protocol::id::{DefinitionId, ProcessGuid};
 use volvox_protocol::resolve::resolved;
 
-use super::turn::{Turn, group_of};
+use super::txn::{Txn, group_of};
 use crate::bbs::command::Change;
 
-type Place = (ProcessGuid, u32);
+type IndexKey = (ProcessGuid, u32);
 type Key = (DefinitionId, Presence);
-type Step<'a> = (Option<&'a Arc<ActualLrp>>, Option<&'a Arc<ActualLrp>>);
+type RecordStep<'a> = (Option<&'a Arc<ActualLrp>>, Option<&'a Arc<ActualLrp>>);
 type Here = BTreeMap<Key, Arc<ActualLrp>>;
 
-impl Turn<'_> {
+impl Txn<'_> {
     /// Whether a process has records of more than one definition.
     pub(super) fn is_mixed(&self, process: &ProcessGuid) -> bool {
         let slots = self.board.records.process(process).map(|process| process.instances());
@@ -36,9 +36,9 @@ impl Turn<'_> {
 
     /// Tells the readers of groups one instance for each index.
     pub(super) fn resolve_groups(&mut self) {
-        let mut places: BTreeSet<Place> = self.events.iter().filter_map(place).collect();
+        let mut places: BTreeSet<IndexKey> = self.events.iter().filter_map(place).collect();
         places.extend(self.places_of_another_active());
-        let mut mended: BTreeMap<Place, Option<Event>> = BTreeMap::new();
+        let mut mended: BTreeMap<IndexKey, Option<Event>> = BTreeMap::new();
         let (steps, were_active) = (self.steps(), self.were_active());
         for place in places {
             let steps = steps.get(&(&place.0, place.1)).map_or(&[][..], Vec::as_slice);
@@ -67,8 +67,8 @@ impl Turn<'_> {
     }
 
     /// What became of the records of each index in this turn, in order.
-    fn steps(&self) -> BTreeMap<(&ProcessGuid, u32), Vec<Step<'_>>> {
-        let mut steps: BTreeMap<(&ProcessGuid, u32), Vec<Step<'_>>> = BTreeMap::new();
+    fn steps(&self) -> BTreeMap<(&ProcessGuid, u32), Vec<RecordStep<'_>>> {
+        let mut steps: BTreeMap<(&ProcessGuid, u32), Vec<RecordStep<'_>>> = BTreeMap::new();
         for change in &self.changes {
             if let Change::Actual(_, before, after) = change
                 && let Some(lrp) = before.as_ref().or(after.as_ref())
@@ -82,7 +82,7 @@ impl Turn<'_> {
 
     /// The records of an index before the turn and after it, and of how many definitions there
     /// were some at any time in it.
-    fn around(&self, (process, index): &Place, steps: &[Step<'_>]) -> (Here, Here, usize) {
+    fn around(&self, (process, index): &IndexKey, steps: &[RecordStep<'_>]) -> (Here, Here, usize) {
         let known = self.board.records.process(process);
         let there = known.into_iter().flat_map(|known| known.definitions());
         let told = steps.iter().flat_map(|(before, after)| [*before, *after]).flatten();
@@ -119,7 +119,7 @@ impl Turn<'_> {
     }
 
     /// Where another record may be shown because another definition has become the active one.
-    fn places_of_another_active(&self) -> BTreeSet<Place> {
+    fn places_of_another_active(&self) -> BTreeSet<IndexKey> {
         let mut places = BTreeSet::new();
         for change in &self.changes {
             let Change::Deployment(_, before, after) = change else { continue };
@@ -139,7 +139,7 @@ impl Turn<'_> {
 }
 
 /// The index that a group event is about.
-fn place(event: &Event) -> Option<Place> {
+fn place(event: &Event) -> Option<IndexKey> {
     let group = match event {
         Event::GroupCreated(group) | Event::GroupRemoved(group) | Event::GroupChanged(_, group) => {
             group

@@ -16,17 +16,17 @@ use volvox_protocol::task::Task;
 use volvox_protocol::time::Timestamp;
 
 use super::Board;
-use crate::bbs::command::{Change, Effect, Outcome, Reply, RowId, Subject};
-use crate::bbs::state::Slot;
+use crate::bbs::command::{ApplyResult, BoardEffect, Change, ConvergeKey, Reply, RowId};
+use crate::bbs::state::InstanceRow;
 
-pub(super) struct Turn<'a> {
+pub(super) struct Txn<'a> {
     pub(super) board: &'a mut Board,
     pub(super) now: Timestamp,
     first_row: RowId,
     random: SplitMix,
     pub(super) changes: Vec<Change>,
     pub(super) events: Vec<Event>,
-    effects: Vec<Effect>,
+    effects: Vec<BoardEffect>,
     starts: Vec<LrpStart>,
     task_starts: Vec<TaskStart>,
     /// An update is under way, or was taken further.
@@ -35,9 +35,9 @@ pub(super) struct Turn<'a> {
     mixed: bool,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> Txn<'a> {
     pub(super) fn new(board: &'a mut Board, now: Timestamp, seed: u64) -> Self {
-        Turn {
+        Txn {
             first_row: board.next_row,
             board,
             now,
@@ -52,7 +52,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    pub(super) fn finish(mut self, reply: Reply) -> Outcome {
+    pub(super) fn finish(mut self, reply: Reply) -> ApplyResult {
         if self.rolled {
             self.mend_starts();
         }
@@ -60,10 +60,10 @@ impl<'a> Turn<'a> {
             self.resolve_groups();
         }
         if !self.starts.is_empty() || !self.task_starts.is_empty() {
-            let request = Effect::RequestAuction(self.starts, self.task_starts);
+            let request = BoardEffect::RequestAuction(self.starts, self.task_starts);
             self.effects.push(request);
         }
-        Outcome { reply, changes: self.changes, events: self.events, effects: self.effects }
+        ApplyResult { reply, changes: self.changes, events: self.events, effects: self.effects }
     }
 
     /// A step of an update may take back what was asked for before it, and may ask about an index
@@ -109,7 +109,7 @@ impl<'a> Turn<'a> {
         self.events.push(event);
     }
 
-    pub(super) fn effect(&mut self, effect: Effect) {
+    pub(super) fn effect(&mut self, effect: BoardEffect) {
         self.effects.push(effect);
     }
 
@@ -125,7 +125,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Remembers that the outside was asked about `subject` now, or that the question is settled.
-    pub(super) fn set_asked(&mut self, subject: Subject, at: Option<Timestamp>) {
+    pub(super) fn set_asked(&mut self, subject: ConvergeKey, at: Option<Timestamp>) {
         let before = self.board.asked.get(&subject).copied();
         if before != at {
             self.put(Change::Asked(subject, before, at));
@@ -160,12 +160,12 @@ impl<'a> Turn<'a> {
         definition: &DefinitionId,
         index: u32,
         presence: Presence,
-    ) -> Option<Slot> {
+    ) -> Option<InstanceRow> {
         self.board.records.process(process)?.find(definition, index, presence).cloned()
     }
 
     /// The records of the index that `key` is about.
-    pub(super) fn index(&self, key: &LrpKey) -> Index {
+    pub(super) fn index(&self, key: &LrpKey) -> IndexRecords {
         self.index_of(&key.process_guid, &self.definition_of(key), key.index)
     }
 
@@ -175,8 +175,8 @@ impl<'a> Turn<'a> {
         process: &ProcessGuid,
         definition: &DefinitionId,
         index: u32,
-    ) -> Index {
-        let mut found = Index {
+    ) -> IndexRecords {
+        let mut found = IndexRecords {
             definition: definition.clone(),
             ordinary: None,
             evacuating: None,
@@ -235,7 +235,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Puts a changed record in the place of `slot`, with a changed event.
-    pub(super) fn change(&mut self, slot: &Slot, lrp: ActualLrp) -> Arc<ActualLrp> {
+    pub(super) fn change(&mut self, slot: &InstanceRow, lrp: ActualLrp) -> Arc<ActualLrp> {
         let lrp = self.replace(slot, lrp);
         if !(mutated(Bug::DroppedEvent) && lrp.state.is_running()) {
             self.emit(Event::InstanceChanged(Arc::clone(&slot.lrp), Arc::clone(&lrp)));
@@ -244,7 +244,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Puts a changed record in the place of `slot`, and leaves the events to the caller.
-    pub(super) fn replace(&mut self, slot: &Slot, lrp: ActualLrp) -> Arc<ActualLrp> {
+    pub(super) fn replace(&mut self, slot: &InstanceRow, lrp: ActualLrp) -> Arc<ActualLrp> {
         let lrp = Arc::new(lrp);
         self.settle_question(&slot.lrp, lrp.presence);
         self.put(Change::Actual(slot.row, Some(Arc::clone(&slot.lrp)), Some(Arc::clone(&lrp))));
@@ -252,7 +252,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Removes a record.
-    pub(super) fn remove(&mut self, slot: &Slot) {
+    pub(super) fn remove(&mut self, slot: &InstanceRow) {
         self.settle_question(&slot.lrp, slot.lrp.presence);
         self.put(Change::Actual(slot.row, Some(Arc::clone(&slot.lrp)), None));
         self.emit(Event::InstanceRemoved(Arc::clone(&slot.lrp)));
@@ -302,7 +302,7 @@ impl<'a> Turn<'a> {
 
     /// Takes an ordinary record off its cell and asks for its start. Readers see one record go
     /// and another come.
-    pub(super) fn unclaim(&mut self, slot: &Slot) -> Arc<ActualLrp> {
+    pub(super) fn unclaim(&mut self, slot: &InstanceRow) -> Arc<ActualLrp> {
         let lrp = self.replace(slot, self.next_version(&slot.lrp, LrpState::unclaimed()));
         self.emit(Event::InstanceRemoved(Arc::clone(&slot.lrp)));
         self.emit(Event::InstanceCreated(Arc::clone(&lrp)));
@@ -342,7 +342,7 @@ impl<'a> Turn<'a> {
         let before = before.map(|(_, task)| Arc::clone(task));
         let after = after.map(Arc::new);
         if let Some(task) = before.as_ref().or(after.as_ref()) {
-            self.set_asked(Subject::Task(task.task_guid.clone()), None);
+            self.set_asked(ConvergeKey::Task(task.task_guid.clone()), None);
         }
         self.put(Change::Task(row, before.clone(), after.clone()));
         match (before, &after) {
@@ -399,32 +399,32 @@ impl<'a> Turn<'a> {
 }
 
 /// The records of one index, one for each presence at most.
-pub(super) struct Index {
+pub(super) struct IndexRecords {
     pub(super) definition: DefinitionId,
-    pub(super) ordinary: Option<Slot>,
-    pub(super) evacuating: Option<Slot>,
-    pub(super) suspect: Option<Slot>,
+    pub(super) ordinary: Option<InstanceRow>,
+    pub(super) evacuating: Option<InstanceRow>,
+    pub(super) suspect: Option<InstanceRow>,
 }
 
-impl Index {
+impl IndexRecords {
     /// The suspect record, when it is held by `instance`.
-    pub(super) fn suspect_of(&self, instance: &InstanceKey) -> Option<&Slot> {
+    pub(super) fn suspect_of(&self, instance: &InstanceKey) -> Option<&InstanceRow> {
         self.suspect.as_ref().filter(|slot| slot.lrp.is_held_by(instance))
     }
 
     /// The evacuating record, when it is held by `instance`.
-    pub(super) fn evacuating_of(&self, instance: &InstanceKey) -> Option<&Slot> {
+    pub(super) fn evacuating_of(&self, instance: &InstanceKey) -> Option<&InstanceRow> {
         self.evacuating.as_ref().filter(|slot| slot.lrp.is_held_by(instance))
     }
 
     /// The ordinary record, when it is held by `instance`.
-    pub(super) fn ordinary_of(&self, instance: &InstanceKey) -> Option<&Slot> {
+    pub(super) fn ordinary_of(&self, instance: &InstanceKey) -> Option<&InstanceRow> {
         self.ordinary.as_ref().filter(|slot| slot.lrp.is_held_by(instance))
     }
 }
 
-pub(super) fn subject_of(lrp: &ActualLrp) -> Subject {
-    Subject::Index(lrp.process_guid.clone(), lrp.definition_id.clone(), lrp.index)
+pub(super) fn subject_of(lrp: &ActualLrp) -> ConvergeKey {
+    ConvergeKey::Index(lrp.process_guid.clone(), lrp.definition_id.clone(), lrp.index)
 }
 
 /// A group that shows one record in its own place.

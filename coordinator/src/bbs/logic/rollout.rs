@@ -16,15 +16,15 @@ use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::time::Timestamp;
 
 use super::Board;
-use super::agenda::Attention;
-use super::converge::Finding;
-use super::turn::Turn;
-use crate::bbs::command::Subject;
+use super::converge::Repair;
+use super::schedule::DueTime;
+use super::txn::Txn;
+use crate::bbs::command::ConvergeKey;
 use crate::bbs::state::Process;
 
 /// What is to be done about a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum RolloutStep {
     /// New instances have run for long enough: their indices are done.
     Land,
     /// Indices have held up the update for too long: it goes on without them.
@@ -55,7 +55,7 @@ pub(super) fn is_eventful(deployment: &LrpDeployment) -> bool {
 
 impl Board {
     /// What is to be done about a deployment, and when. What is due first comes first.
-    pub(super) fn judge_roll(&self, guid: &ProcessGuid) -> Option<(Attention, Finding)> {
+    pub(super) fn judge_roll(&self, guid: &ProcessGuid) -> Option<(DueTime, Repair)> {
         let process = self.records.process(guid)?;
         let (_, deployment) = process.deployment.as_ref()?;
         if !is_eventful(deployment) {
@@ -66,8 +66,8 @@ impl Board {
         if mutated(Bug::RollNeverEnds) && deployment.roll.as_deref().is_some_and(is_over) {
             return None;
         }
-        let mut first: Option<(Timestamp, Deed)> = None;
-        let mut due = |at: Timestamp, deed: Deed| {
+        let mut first: Option<(Timestamp, RolloutStep)> = None;
+        let mut due = |at: Timestamp, deed: RolloutStep| {
             if at != Timestamp::NEVER && first.is_none_or(|(known, _)| at < known) {
                 first = Some((at, deed));
             }
@@ -77,12 +77,12 @@ impl Board {
             self.judge_progress(deployment, roll, &mut due);
         }
         if process.idle_definitions(deployment).next().is_some() {
-            due(Timestamp::ZERO, Deed::Prune);
+            due(Timestamp::ZERO, RolloutStep::Prune);
         }
         if let Some(oldest) = deployment.history.iter().map(|past| past.retired_at).min() {
-            due(oldest + self.settings.definition_history_age, Deed::Forget);
+            due(oldest + self.settings.definition_history_age, RolloutStep::Forget);
         }
-        first.map(|(at, deed)| (Attention::At(at), Finding::Deployment(deed)))
+        first.map(|(at, deed)| (DueTime::At(at), Repair::Deployment(deed)))
     }
 
     fn judge_flights(
@@ -90,7 +90,7 @@ impl Board {
         process: &Process,
         deployment: &LrpDeployment,
         roll: &Rollout,
-        due: &mut impl FnMut(Timestamp, Deed),
+        due: &mut impl FnMut(Timestamp, RolloutStep),
     ) {
         let policy = deployment.policy();
         let proven =
@@ -102,12 +102,12 @@ impl Board {
             let new = new_instance(process, deployment, index);
             match (new.map(|lrp| (&lrp.state, lrp.since)), since) {
                 (Some((LrpState::Running(_, running), runs_since)), _) if running.routable => {
-                    due(runs_since + policy.min_healthy_time(), Deed::Land);
+                    due(runs_since + policy.min_healthy_time(), RolloutStep::Land);
                 }
                 (Some((LrpState::Crashed, _)), _) if goes_back => {
-                    due(Timestamp::ZERO, Deed::GoBack);
+                    due(Timestamp::ZERO, RolloutStep::GoBack);
                 }
-                (_, Some(since)) if proven => due(since + stuck_after, Deed::LeaveBehind),
+                (_, Some(since)) if proven => due(since + stuck_after, RolloutStep::LeaveBehind),
                 (_, _) => {}
             }
         }
@@ -117,10 +117,10 @@ impl Board {
         &self,
         deployment: &LrpDeployment,
         roll: &Rollout,
-        due: &mut impl FnMut(Timestamp, Deed),
+        due: &mut impl FnMut(Timestamp, RolloutStep),
     ) {
         if roll.is_over(deployment.instances) {
-            due(Timestamp::ZERO, Deed::Finish);
+            due(Timestamp::ZERO, RolloutStep::Finish);
         }
         if roll.pause.is_some() {
             return;
@@ -129,12 +129,12 @@ impl Board {
         if roll.order == RolloutDirection::Rising {
             let deadline = roll.progressed_at + deployment.policy().progress_deadline();
             // While nobody was here no cell could tell of progress.
-            due(deadline.max(self.opened_at + self.settings.stale_after), Deed::Stall);
+            due(deadline.max(self.opened_at + self.settings.stale_after), RolloutStep::Stall);
         }
         if room(deployment, roll) > 0 {
-            due(Timestamp::ZERO, Deed::TakeUp);
+            due(Timestamp::ZERO, RolloutStep::TakeUp);
         } else if awaits_promotion(deployment, roll) {
-            due(Timestamp::ZERO, Deed::AwaitPromotion);
+            due(Timestamp::ZERO, RolloutStep::AwaitPromotion);
         }
     }
 }
@@ -181,22 +181,22 @@ fn awaits_promotion(deployment: &LrpDeployment, roll: &Rollout) -> bool {
         && canaries(deployment, roll).is_some_and(|canaries| roll.done(instances) >= canaries)
 }
 
-impl Turn<'_> {
+impl Txn<'_> {
     /// Takes an update further, or tidies up after one.
-    pub(super) fn deal_with_deployment(&mut self, process: &ProcessGuid, deed: Deed) {
+    pub(super) fn deal_with_deployment(&mut self, process: &ProcessGuid, deed: RolloutStep) {
         let Some(known) = self.board.records.deployment(process).cloned() else { return };
         self.rolled = true;
         let mut after = (*known.1).clone();
         match deed {
-            Deed::Land => self.land(&mut after),
-            Deed::LeaveBehind => self.leave_behind(&mut after),
-            Deed::TakeUp => self.take_up(&mut after),
-            Deed::AwaitPromotion => set_pause(&mut after, RolloutPause::Canary),
-            Deed::Stall => self.stall(&mut after),
-            Deed::GoBack => self.begin_way_back(&mut after, CRASHED),
-            Deed::Finish => self.finish_roll(&mut after),
-            Deed::Prune => self.prune(&mut after),
-            Deed::Forget => {
+            RolloutStep::Land => self.land(&mut after),
+            RolloutStep::LeaveBehind => self.leave_behind(&mut after),
+            RolloutStep::TakeUp => self.take_up(&mut after),
+            RolloutStep::AwaitPromotion => set_pause(&mut after, RolloutPause::Canary),
+            RolloutStep::Stall => self.stall(&mut after),
+            RolloutStep::GoBack => self.begin_way_back(&mut after, CRASHED),
+            RolloutStep::Finish => self.finish_roll(&mut after),
+            RolloutStep::Prune => self.prune(&mut after),
+            RolloutStep::Forget => {
                 let (now, age) = (self.now, self.board.settings.definition_history_age);
                 after.history.retain(|past| past.retired_at + age > now);
             }
@@ -294,25 +294,26 @@ impl Board {
     ) {
         let Some(either) = after.or(before) else { return };
         let guid = &either.process_guid;
-        let mut subjects: Vec<Subject> = Vec::new();
+        let mut subjects: Vec<ConvergeKey> = Vec::new();
         match (before, after) {
             (Some(before), Some(after)) if !is_all_new(before, after) => {
                 for index in changed_indices(before, after) {
                     let ids = after.definitions.iter().map(|(id, _)| id);
-                    subjects.extend(ids.map(|id| Subject::Index(guid.clone(), id.clone(), index)));
+                    subjects
+                        .extend(ids.map(|id| ConvergeKey::Index(guid.clone(), id.clone(), index)));
                 }
             }
             (_, _) => {
                 for deployment in [before, after].into_iter().flatten() {
                     let count = deployment.instances;
                     for (id, _) in deployment.definitions.iter() {
-                        let at = |index| Subject::Index(guid.clone(), id.clone(), index);
+                        let at = |index| ConvergeKey::Index(guid.clone(), id.clone(), index);
                         subjects.extend((0..count).map(at));
                     }
                 }
                 if let Some(known) = self.records.process(guid) {
                     let there = known.instances().iter();
-                    subjects.extend(there.map(|slot| super::turn::subject_of(&slot.lrp)));
+                    subjects.extend(there.map(|slot| super::txn::subject_of(&slot.lrp)));
                 }
             }
         }
@@ -321,7 +322,7 @@ impl Board {
         for subject in subjects {
             self.reschedule(now, subject);
         }
-        self.reschedule(now, Subject::Deployment(guid.clone()));
+        self.reschedule(now, ConvergeKey::Deployment(guid.clone()));
     }
 
     /// Judges what depends on a record of the index besides the record itself: the other
@@ -334,9 +335,9 @@ impl Board {
         let deployment = Arc::clone(deployment);
         let guid = &lrp.process_guid;
         for (id, _) in deployment.definitions.iter().filter(|(id, _)| **id != lrp.definition_id) {
-            self.reschedule(now, Subject::Index(guid.clone(), id.clone(), lrp.index));
+            self.reschedule(now, ConvergeKey::Index(guid.clone(), id.clone(), lrp.index));
         }
-        self.reschedule(now, Subject::Deployment(guid.clone()));
+        self.reschedule(now, ConvergeKey::Deployment(guid.clone()));
     }
 }
 
