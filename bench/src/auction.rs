@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use volvox_bench::figures::{Figures, percentile};
-use volvox_coordinator::auction::batch::{Batch, Work};
-use volvox_coordinator::auction::board::Board;
-use volvox_coordinator::auction::fleet::{Cell, Fleet, Standing};
-use volvox_coordinator::auction::logic::{Outcome, auction};
-use volvox_coordinator::auction::rounds::Rounds;
-use volvox_coordinator::auction::settings::Settings;
+use volvox_coordinator::auction::batch::{Batch, BatchItem};
+use volvox_coordinator::auction::board::InstanceIndex;
+use volvox_coordinator::auction::fleet::{Eligibility, Fleet, FleetCell};
+use volvox_coordinator::auction::logic::{Decision, auction};
+use volvox_coordinator::auction::rounds::Auction;
+use volvox_coordinator::auction::settings::AuctionSettings;
 use volvox_protocol::cell::{CellCapacity, CellInfo, CellLoad, RootfsProvider};
 use volvox_protocol::id::{CellId, DefinitionId, Domain, ProcessGuid, TaskGuid};
 use volvox_protocol::random::SplitMix;
@@ -111,7 +111,7 @@ struct Row {
 /// A board on which everything is wanted and nothing runs.
 struct Everything;
 
-impl Board for Everything {
+impl InstanceIndex for Everything {
     fn each_instance(&self, _: &ProcessGuid, _: &mut dyn FnMut(&DefinitionId, u32, &CellId)) {}
 
     fn wants_lrp(&self, _: &ProcessGuid, _: &DefinitionId, _: u32) -> bool {
@@ -124,8 +124,8 @@ impl Board for Everything {
 }
 
 /// An auction that has heard of these cells.
-fn hears(cells: &[Cell]) -> Rounds {
-    let mut rounds = Rounds::new(Settings::default());
+fn hears(cells: &[FleetCell]) -> Auction {
+    let mut rounds = Auction::new(AuctionSettings::default());
     for cell in cells {
         rounds.cell_info(Arc::clone(&cell.info));
         rounds.cell_load(load(cell, 1));
@@ -133,7 +133,7 @@ fn hears(cells: &[Cell]) -> Rounds {
     rounds
 }
 
-fn load(cell: &Cell, version: u64) -> CellLoad {
+fn load(cell: &FleetCell, version: u64) -> CellLoad {
     CellLoad {
         cell_id: cell.info.cell_id.clone(),
         version,
@@ -148,7 +148,7 @@ fn load(cell: &Cell, version: u64) -> CellLoad {
 
 /// All that a round does: it takes the requests, asks the board, decides, writes each cell's batch
 /// and remembers.
-fn whole_round(cells: &[Cell], instances: usize) -> anyhow::Result<f64> {
+fn whole_round(cells: &[FleetCell], instances: usize) -> anyhow::Result<f64> {
     let mut times = Vec::new();
     for _ in 0..RUNS {
         let mut rounds = hears(cells);
@@ -171,7 +171,7 @@ fn other_seeds(figures: &mut Figures) -> anyhow::Result<String> {
         let starts = workload(seed, instances)?;
         let diego = spread(&diego::memory(&fleet, &starts)).3;
         let batch = Batch::of(starts, Vec::new());
-        let outcome = auction(&Settings::default(), &Fleet::new(fleet.clone()), &batch, &());
+        let outcome = auction(&AuctionSettings::default(), &Fleet::new(fleet.clone()), &batch, &());
         let ours = evenness(&fleet, &batch, &outcome)?.memory.3;
         figures.note(&format!("auction.seed_{seed}.memory_stddev_mb"), ours, "MB");
         anyhow::ensure!(ours < diego, "seed {seed}: {ours} MB, by Diego's rule {diego} MB");
@@ -183,11 +183,11 @@ fn other_seeds(figures: &mut Figures) -> anyhow::Result<String> {
 /// What 100,000 pieces that have no place cost: to look at all of them, and to hear a load.
 fn full_fleet(figures: &mut Figures) -> anyhow::Result<String> {
     let cells = empty_cells(1_000)?;
-    let full = |cell: &Cell, memory_mb| Cell {
+    let full = |cell: &FleetCell, memory_mb| FleetCell {
         free: CellCapacity { memory_mb, ..cell.free },
         ..cell.clone()
     };
-    let cells: Vec<Cell> = cells.iter().map(|cell| full(cell, 0)).collect();
+    let cells: Vec<FleetCell> = cells.iter().map(|cell| full(cell, 0)).collect();
     let mut rounds = hears(&cells);
     rounds.request(workload(42, 100_000)?, Vec::new());
     let mut now = Timestamp::from_secs(1);
@@ -265,13 +265,13 @@ fn table(rows: &[Row]) -> String {
 
 /// The time of the whole decision, from the cells as they were heard to the placements.
 fn timed(
-    cells: &[Cell],
+    cells: &[FleetCell],
     batch: &Batch,
-    residents: &impl volvox_coordinator::auction::logic::Residents,
-) -> (f64, Outcome) {
-    let settings = Settings::default();
+    residents: &impl volvox_coordinator::auction::logic::PlacedInstances,
+) -> (f64, Decision) {
+    let settings = AuctionSettings::default();
     let mut times = Vec::new();
-    let mut outcome = Outcome::default();
+    let mut outcome = Decision::default();
     for _ in 0..RUNS {
         let cells = cells.to_vec();
         let start = Instant::now();
@@ -322,8 +322,8 @@ fn workload(seed: u64, instances: usize) -> anyhow::Result<Vec<LrpStart>> {
     Ok(starts)
 }
 
-fn empty_cells(count: usize) -> anyhow::Result<Vec<Cell>> {
-    let cell = |nth: usize| -> anyhow::Result<Cell> {
+fn empty_cells(count: usize) -> anyhow::Result<Vec<FleetCell>> {
+    let cell = |nth: usize| -> anyhow::Result<FleetCell> {
         let info = CellInfo {
             cell_id: CellId::new(&format!("cell-{nth:05}"))?,
             zone: format!("z{}", nth % ZONES),
@@ -339,22 +339,27 @@ fn empty_cells(count: usize) -> anyhow::Result<Vec<Cell>> {
             annotations: BTreeMap::new(),
             version: 1,
         };
-        Ok(Cell { info: Arc::new(info), free: CELL, starting: 0, standing: Standing::Takes })
+        Ok(FleetCell {
+            info: Arc::new(info),
+            free: CELL,
+            starting: 0,
+            standing: Eligibility::Takes,
+        })
     };
     (0..count).map(cell).collect()
 }
 
 /// The same cells when everything that was placed runs, and where the instances are.
 fn settled(
-    cells: &[Cell],
+    cells: &[FleetCell],
     batch: &Batch,
-    outcome: &Outcome,
-) -> (Vec<Cell>, BTreeMap<ProcessGuid, Vec<CellId>>) {
+    outcome: &Decision,
+) -> (Vec<FleetCell>, BTreeMap<ProcessGuid, Vec<CellId>>) {
     let starts: Vec<&LrpStart> = batch.lrps().collect();
     let mut cells = cells.to_vec();
     let mut residents: BTreeMap<ProcessGuid, Vec<CellId>> = BTreeMap::new();
     for placement in &outcome.placements {
-        let Work::Lrp { start, .. } = placement.work else { continue };
+        let BatchItem::Lrp { start, .. } = placement.work else { continue };
         let (start, cell) = (starts[start as usize], &mut cells[placement.cell as usize]);
         cell.free.memory_mb -= start.requirements.memory_mb;
         cell.free.disk_mb -= start.requirements.disk_mb;
@@ -365,7 +370,7 @@ fn settled(
     (cells, residents)
 }
 
-fn evenness(cells: &[Cell], batch: &Batch, outcome: &Outcome) -> anyhow::Result<Evenness> {
+fn evenness(cells: &[FleetCell], batch: &Batch, outcome: &Decision) -> anyhow::Result<Evenness> {
     anyhow::ensure!(outcome.failures.is_empty(), "{} found no cell", outcome.failures.len());
     let starts: Vec<&LrpStart> = batch.lrps().collect();
     let mut memory = vec![0_u64; cells.len()];
@@ -373,7 +378,7 @@ fn evenness(cells: &[Cell], batch: &Batch, outcome: &Outcome) -> anyhow::Result<
     let mut same: BTreeMap<(u32, u32), usize> = BTreeMap::new();
     let mut zones = vec![[0_usize; ZONES]; starts.len()];
     for placement in &outcome.placements {
-        let Work::Lrp { start, .. } = placement.work else { continue };
+        let BatchItem::Lrp { start, .. } = placement.work else { continue };
         let cell = placement.cell as usize;
         memory[cell] += u64::from(starts[start as usize].requirements.memory_mb);
         instances[cell] += 1;

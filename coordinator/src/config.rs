@@ -15,7 +15,7 @@ use volvox_protocol::tables::crash::CrashPolicy;
 use crate::api::Limits;
 use crate::api::access::Role;
 use crate::api::tls::Certificate;
-use crate::auction::settings::{Settings as AuctionSettings, ZonePolicy};
+use crate::auction::settings::{AuctionSettings, ZonePolicy};
 use crate::bbs::hub::HubLimits;
 use crate::bbs::settings::BoardSettings;
 use crate::callback::logic::Settings as CallbackSettings;

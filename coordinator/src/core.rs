@@ -45,8 +45,8 @@ pub use self::schedule::Converge;
 use self::schedule::{FIRST_PAUSE, Schedule};
 use self::transaction::Answer;
 pub use self::transaction::{Traces, Transaction};
-use crate::auction::rounds::{Input as AuctionInput, Rounds, Unplaced};
-use crate::auction::settings::Settings as AuctionSettings;
+use crate::auction::rounds::{Auction, Input as AuctionInput, Unplaced};
+use crate::auction::settings::AuctionSettings;
 use crate::bbs::clock::Steady;
 use crate::bbs::command::{BoardEffect, CallError, Change, Command, Reply};
 use crate::bbs::logic::Board;
@@ -95,7 +95,7 @@ pub struct Core {
     /// Messages to cells that are under way.
     under_way: BTreeMap<DispatchId, Letter>,
     dispatched: u64,
-    auction: Rounds,
+    auction: Auction,
     /// Whether the mesh has said anything. Before that no cell is there because nobody could say so, and
     /// no round is held.
     has_mesh: bool,
@@ -173,7 +173,7 @@ impl Core {
             orders: Addresses::default(),
             under_way: BTreeMap::new(),
             dispatched: 0,
-            auction: Rounds::new(settings.auction).counting_from(last),
+            auction: Auction::new(settings.auction).counting_from(last),
             has_mesh: false,
             callbacks: Callbacks::new(settings.callbacks),
             pending: Pending::default(),

@@ -1,7 +1,7 @@
 //! Diego's rule, told again in a few lines: so that both can be held to the same workloads, not to
 //! the one that was measured. It looks at every cell for every piece of work.
 
-use volvox_coordinator::auction::fleet::Cell;
+use volvox_coordinator::auction::fleet::FleetCell;
 use volvox_protocol::request::LrpStart;
 
 use super::ZONES;
@@ -15,7 +15,7 @@ struct State {
 }
 
 /// The memory in use on each cell after everything was placed. All of it must fit.
-pub(super) fn memory(cells: &[Cell], starts: &[LrpStart]) -> Vec<u64> {
+pub(super) fn memory(cells: &[FleetCell], starts: &[LrpStart]) -> Vec<u64> {
     let mut order: Vec<(u32, std::cmp::Reverse<u32>, usize)> = Vec::new();
     for (place, start) in starts.iter().enumerate() {
         let memory = std::cmp::Reverse(start.requirements.memory_mb);

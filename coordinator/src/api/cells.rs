@@ -15,7 +15,7 @@ use super::access::Role;
 use super::metrics::{counter, counters, gauge, whole};
 use super::reply::Failure;
 use super::route::{self, Route};
-use crate::auction::explain::Subject;
+use crate::auction::explain::ExplainTarget;
 use crate::cells::logic::PresentCell;
 use crate::driver::cells::{Cells, OrderError};
 
@@ -90,14 +90,14 @@ fn explain() -> Route {
     )
 }
 
-fn subject(request: &ExplainRequest) -> Result<Subject, Failure> {
+fn subject(request: &ExplainRequest) -> Result<ExplainTarget, Failure> {
     match (request.process_guid.as_str(), request.task_guid.as_str()) {
         ("", "") => Err(Failure::field("process_guid", "name an instance, or a task_guid")),
         (process, "") => ProcessGuid::new(process)
-            .map(|process| Subject::Lrp(process, request.index))
+            .map(|process| ExplainTarget::Lrp(process, request.index))
             .map_err(|error| Failure::field("process_guid", error.to_string())),
         ("", task) => TaskGuid::new(task)
-            .map(Subject::Task)
+            .map(ExplainTarget::Task)
             .map_err(|error| Failure::field("task_guid", error.to_string())),
         _ => Err(Failure::field("task_guid", "name an instance or a task, not both")),
     }

@@ -11,7 +11,7 @@ use volvox_protocol::id::{DefinitionId, ProcessGuid, TaskGuid};
 use volvox_protocol::request::{LrpStart, Requirements, TaskStart};
 
 use super::fleet::number;
-use super::score::Needs;
+use super::score::ResourceRequest;
 
 /// Pieces of work in one batch. What comes on top is refused: convergence asks for it again.
 pub const MOST_WORK: usize = 1_000_000;
@@ -27,7 +27,7 @@ pub struct Batch {
 /// One piece of work: a place in [`Batch::lrps`] and an index of it, or a place in
 /// [`Batch::tasks`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Work {
+pub enum BatchItem {
     /// An instance.
     Lrp {
         /// The start.
@@ -120,11 +120,11 @@ impl Batch {
     }
 
     /// The least that any piece wants of each, whatever the others want.
-    pub fn smallest(&self) -> Needs {
+    pub fn smallest(&self) -> ResourceRequest {
         let lrps = self.lrps().map(|start| &start.requirements);
         let all = lrps.chain(self.tasks().map(|task| &task.requirements));
-        let start = Needs { memory_mb: u32::MAX, disk_mb: u32::MAX };
-        all.fold(start, |least, it| Needs {
+        let start = ResourceRequest { memory_mb: u32::MAX, disk_mb: u32::MAX };
+        all.fold(start, |least, it| ResourceRequest {
             memory_mb: least.memory_mb.min(it.memory_mb),
             disk_mb: least.disk_mb.min(it.disk_mb),
         })
@@ -204,7 +204,7 @@ impl Batch {
     /// The order in which work is placed: instances of index 0, tasks, then the further indices,
     /// each by memory, the largest first. Every process has an instance before any has two, and
     /// large work finds room before small work has broken it up.
-    pub fn order(&self) -> Vec<Work> {
+    pub fn order(&self) -> Vec<BatchItem> {
         // A piece's rank in one number: its group, then its place by size. The places by size are
         // worked out once for each start, not for each instance.
         let by_size = rank(self.lrps().map(|start| &start.requirements));
@@ -222,13 +222,13 @@ impl Batch {
         let mut tasks: Vec<(u32, u32)> = by_size.into_iter().zip(0..).collect();
         tasks.sort_unstable();
 
-        let lrp = |(key, start): (u64, u32)| Work::Lrp {
+        let lrp = |(key, start): (u64, u32)| BatchItem::Lrp {
             start,
             index: u32::try_from(key >> 32).expect("it was put there from 32 bits"),
         };
         let mut order = Vec::with_capacity(self.len);
         order.extend(first.into_iter().map(lrp));
-        order.extend(tasks.into_iter().map(|(_, task)| Work::Task(task)));
+        order.extend(tasks.into_iter().map(|(_, task)| BatchItem::Task(task)));
         order.extend(instances.into_iter().map(lrp));
         order
     }
@@ -281,9 +281,11 @@ mod tests {
     fn order(batch: &Batch) -> Vec<String> {
         let lrps: Vec<&LrpStart> = batch.lrps().collect();
         let tasks: Vec<&TaskStart> = batch.tasks().collect();
-        let name = |work: &Work| match work {
-            Work::Lrp { start, index } => format!("{}/{index}", lrps[*start as usize].process_guid),
-            Work::Task(task) => tasks[*task as usize].task_guid.to_string(),
+        let name = |work: &BatchItem| match work {
+            BatchItem::Lrp { start, index } => {
+                format!("{}/{index}", lrps[*start as usize].process_guid)
+            }
+            BatchItem::Task(task) => tasks[*task as usize].task_guid.to_string(),
         };
         batch.order().iter().map(name).collect()
     }

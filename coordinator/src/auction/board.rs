@@ -9,7 +9,7 @@ use volvox_protocol::task::TaskState;
 use crate::bbs::state::Records;
 
 /// The records, as far as the auction looks at them.
-pub trait Board {
+pub trait InstanceIndex {
     /// Names every instance of the process that is on a cell: its definition, index and cell.
     fn each_instance(
         &self,
@@ -24,7 +24,7 @@ pub trait Board {
     fn wants_task(&self, task: &TaskGuid) -> bool;
 }
 
-impl Board for Records {
+impl InstanceIndex for Records {
     fn each_instance(
         &self,
         process: &ProcessGuid,

@@ -15,12 +15,12 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::Serialize;
 use volvox_protocol::id::{CellId, ProcessGuid, TaskGuid};
 
-use super::batch::{Batch, Work};
+use super::batch::{Batch, BatchItem};
 use super::filter::{Mismatch, Short};
-use super::fleet::{Fleet, Standing};
-use super::logic::{Outcome, Preferred, Stand, auction, prepare};
-use super::score::Needs;
-use super::settings::Settings;
+use super::fleet::{Eligibility, Fleet};
+use super::logic::{Decision, Preferred, RoundState, auction, prepare};
+use super::score::ResourceRequest;
+use super::settings::AuctionSettings;
 
 /// Rounds that are remembered.
 pub const KEPT_ROUNDS: usize = 64;
@@ -32,7 +32,7 @@ pub const BEST: usize = 5;
 
 /// What somebody asks about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
+pub enum ExplainTarget {
     /// An instance.
     Lrp(ProcessGuid, u32),
     /// A task.
@@ -44,17 +44,17 @@ pub enum Subject {
 pub struct Round {
     /// Its number.
     pub number: u64,
-    settings: Settings,
+    settings: AuctionSettings,
     fleet: Fleet,
     batch: Batch,
     residents: BTreeMap<ProcessGuid, Vec<CellId>>,
-    outcome: Outcome,
+    outcome: Decision,
 }
 
 /// What became of a piece of work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum ExplainedResult {
     /// This cell was chosen.
     Placed(CellId),
     /// None was, and this is what the consumer reads.
@@ -64,9 +64,9 @@ pub enum Verdict {
 /// Why a cell was none to choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RuledOut {
+pub enum FilteredOut {
     /// It took no part.
-    Standing(Standing),
+    Standing(Eligibility),
     /// It lacks something that was asked for.
     Lacks(Mismatch),
     /// It has too little room.
@@ -99,20 +99,20 @@ pub struct Explanation {
     /// The round that decided.
     pub round: u64,
     /// What it decided.
-    pub verdict: Verdict,
+    pub verdict: ExplainedResult,
     /// How many cells could have been chosen.
     pub candidates: usize,
     /// The best of them, the best first.
     pub best: Vec<Candidate>,
     /// Every other cell, and what ruled it out.
-    pub ruled_out: Vec<(CellId, RuledOut)>,
+    pub ruled_out: Vec<(CellId, FilteredOut)>,
 }
 
 impl Round {
     /// Decides a round.
     pub fn decide(
         number: u64,
-        settings: Settings,
+        settings: AuctionSettings,
         fleet: Fleet,
         batch: Batch,
         residents: BTreeMap<ProcessGuid, Vec<CellId>>,
@@ -122,7 +122,7 @@ impl Round {
     }
 
     /// What was decided.
-    pub fn outcome(&self) -> &Outcome {
+    pub fn outcome(&self) -> &Decision {
         &self.outcome
     }
 
@@ -138,9 +138,9 @@ impl Round {
 
     /// Why this is where it is, if it was part of the round. Of several definitions of a process
     /// the one that was decided last.
-    pub fn explain(&self, subject: &Subject) -> Option<Explanation> {
+    pub fn explain(&self, subject: &ExplainTarget) -> Option<Explanation> {
         let (work, before, placed) = self.find(subject)?;
-        let mut stand = Stand::new(&self.settings, &self.fleet);
+        let mut stand = RoundState::new(&self.settings, &self.fleet);
         let prepared = prepare(&mut stand, &self.batch, &self.residents);
         for placement in &self.outcome.placements[..before] {
             stand.replay(&prepared.claim(placement.work), placement.cell);
@@ -154,7 +154,7 @@ impl Round {
             let zone = Some(self.fleet.zone_of(place));
             let elsewhere = match preferred {
                 Preferred::Only(only) if only != zone => {
-                    ruled_out.push((id.clone(), RuledOut::Zone));
+                    ruled_out.push((id.clone(), FilteredOut::Zone));
                     continue;
                 }
                 Preferred::First(first) => first != zone,
@@ -187,8 +187,8 @@ impl Round {
         });
         let best = best.collect();
         let verdict = match placed {
-            Ok(cell) => Verdict::Placed(self.fleet.cells()[cell].info.cell_id.clone()),
-            Err(error) => Verdict::Unplaced(error),
+            Ok(cell) => ExplainedResult::Placed(self.fleet.cells()[cell].info.cell_id.clone()),
+            Err(error) => ExplainedResult::Unplaced(error),
         };
         let candidates = candidates.len();
         Some(Explanation { round: self.number, verdict, candidates, best, ruled_out })
@@ -196,17 +196,17 @@ impl Round {
 
     fn rank(
         &self,
-        stand: &Stand<'_>,
-        claim: &super::logic::Claim,
+        stand: &RoundState<'_>,
+        claim: &super::logic::WorkItem,
         cell: usize,
-    ) -> Result<(u32, u32, u64, u32), RuledOut> {
+    ) -> Result<(u32, u32, u64, u32), FilteredOut> {
         let Some((seat, room)) = stand.seat(cell) else {
-            return Err(RuledOut::Standing(self.fleet.cells()[cell].standing));
+            return Err(FilteredOut::Standing(self.fleet.cells()[cell].standing));
         };
-        stand.judged(claim, cell).map_err(RuledOut::Lacks)?;
+        stand.judged(claim, cell).map_err(FilteredOut::Lacks)?;
         if !room.fits(claim.needs) {
-            let (free, Needs { memory_mb, disk_mb }) = (room.free(), claim.needs);
-            return Err(RuledOut::Short(Short {
+            let (free, ResourceRequest { memory_mb, disk_mb }) = (room.free(), claim.needs);
+            return Err(FilteredOut::Short(Short {
                 containers: free.containers < 1,
                 disk: free.disk_mb < disk_mb,
                 memory: free.memory_mb < memory_mb,
@@ -217,24 +217,25 @@ impl Round {
     }
 
     /// The work, how many placements were made before it, and its cell or its error.
-    fn find(&self, subject: &Subject) -> Option<(Work, usize, Result<usize, String>)> {
+    fn find(&self, subject: &ExplainTarget) -> Option<(BatchItem, usize, Result<usize, String>)> {
         // The places of the process's definitions, or of the task. Looked for once: they are few.
         let places: Vec<u32> = match subject {
-            Subject::Lrp(process, _) => {
+            ExplainTarget::Lrp(process, _) => {
                 let starts = self.batch.lrps().zip(0..);
                 starts.filter(|(it, _)| it.process_guid == *process).map(|(_, at)| at).collect()
             }
-            Subject::Task(guid) => {
+            ExplainTarget::Task(guid) => {
                 let tasks = self.batch.tasks().zip(0..);
                 tasks.filter(|(it, _)| it.task_guid == *guid).map(|(_, at)| at).collect()
             }
         };
-        let is_it = |work: Work| match (work, subject) {
-            (Work::Lrp { start, index }, Subject::Lrp(_, wanted)) => {
+        let is_it = |work: BatchItem| match (work, subject) {
+            (BatchItem::Lrp { start, index }, ExplainTarget::Lrp(_, wanted)) => {
                 index == *wanted && places.contains(&start)
             }
-            (Work::Task(task), Subject::Task(_)) => places.contains(&task),
-            (Work::Lrp { .. }, Subject::Task(_)) | (Work::Task(_), Subject::Lrp(..)) => false,
+            (BatchItem::Task(task), ExplainTarget::Task(_)) => places.contains(&task),
+            (BatchItem::Lrp { .. }, ExplainTarget::Task(_))
+            | (BatchItem::Task(_), ExplainTarget::Lrp(..)) => false,
         };
         let placed = self.outcome.placements.iter().rposition(|it| is_it(it.work)).map(|at| {
             let placement = self.outcome.placements[at];
@@ -288,7 +289,7 @@ impl History {
     }
 
     /// What the last round that had to do with it says. None: no remembered round had.
-    pub fn explain(&self, subject: &Subject) -> Option<Explanation> {
+    pub fn explain(&self, subject: &ExplainTarget) -> Option<Explanation> {
         self.rounds.iter().rev().find_map(|round| round.explain(subject))
     }
 }

@@ -17,7 +17,7 @@ use super::filter::{kind_key, same_kind};
 /// Whether a cell takes part in the auction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum Eligibility {
     /// It does.
     Takes,
     /// Its self-test fails.
@@ -30,21 +30,21 @@ pub enum Standing {
     Refused,
 }
 
-impl From<&CellLoad> for Standing {
+impl From<&CellLoad> for Eligibility {
     fn from(load: &CellLoad) -> Self {
         if load.evacuating {
-            Standing::Evacuating
+            Eligibility::Evacuating
         } else if load.healthy {
-            Standing::Takes
+            Eligibility::Takes
         } else {
-            Standing::Unhealthy
+            Eligibility::Unhealthy
         }
     }
 }
 
 /// One cell at the beginning of a round.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cell {
+pub struct FleetCell {
     /// What it is.
     pub info: Arc<CellInfo>,
     /// The room that is left, as far as we know.
@@ -52,10 +52,10 @@ pub struct Cell {
     /// Containers that are being started there.
     pub starting: u32,
     /// Whether it takes part.
-    pub standing: Standing,
+    pub standing: Eligibility,
 }
 
-impl Cell {
+impl FleetCell {
     /// A cell as it says of itself. More cannot be free than there is: what is taken off later
     /// must not come off a surplus that does not exist.
     pub fn heard(info: Arc<CellInfo>, load: &CellLoad) -> Self {
@@ -65,14 +65,14 @@ impl Cell {
             disk_mb: free.disk_mb.min(total.disk_mb),
             containers: free.containers.min(total.containers),
         };
-        Cell { info, free, starting: load.starting_containers, standing: load.into() }
+        FleetCell { info, free, starting: load.starting_containers, standing: load.into() }
     }
 }
 
 /// All cells of a round.
 #[derive(Debug, Clone, Default)]
 pub struct Fleet {
-    cells: Vec<Cell>,
+    cells: Vec<FleetCell>,
     /// The zone of each cell.
     zone_of: Vec<u32>,
     /// The kind of each cell.
@@ -84,8 +84,8 @@ pub struct Fleet {
 
 impl Fleet {
     /// The fleet of these cells. If an id is there twice, its first cell counts.
-    pub fn new(cells: impl IntoIterator<Item = Cell>) -> Self {
-        let mut cells: Vec<Cell> = cells.into_iter().collect();
+    pub fn new(cells: impl IntoIterator<Item = FleetCell>) -> Self {
+        let mut cells: Vec<FleetCell> = cells.into_iter().collect();
         cells.sort_by(|a, b| a.info.cell_id.cmp(&b.info.cell_id));
         cells.dedup_by(|later, first| later.info.cell_id == first.info.cell_id);
 
@@ -121,7 +121,7 @@ impl Fleet {
     }
 
     /// The cells, in the order of their ids.
-    pub fn cells(&self) -> &[Cell] {
+    pub fn cells(&self) -> &[FleetCell] {
         &self.cells
     }
 

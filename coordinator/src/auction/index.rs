@@ -12,10 +12,10 @@ const WIDTH: usize = 8;
 /// Keys of neighbours. Places without a cell have the key [`NEVER`].
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
-struct Line([u64; WIDTH]);
+struct KeyLine([u64; WIDTH]);
 
-impl Line {
-    const EMPTY: Line = Line([NEVER; WIDTH]);
+impl KeyLine {
+    const EMPTY: KeyLine = KeyLine([NEVER; WIDTH]);
 
     fn lowest(&self) -> u64 {
         self.0.iter().copied().fold(NEVER, u64::min)
@@ -31,7 +31,7 @@ impl Line {
 #[derive(Debug, Clone)]
 pub struct Tournament {
     /// Level by level, the cells' own first. Above each line stands its lowest key.
-    lines: Vec<Line>,
+    lines: Vec<KeyLine>,
     /// Where each level begins in `lines`; the last level is one line.
     levels: Vec<usize>,
     lowest: u64,
@@ -48,7 +48,7 @@ impl Tournament {
             width = width.div_ceil(WIDTH);
             lines += width;
         }
-        Tournament { lines: vec![Line::EMPTY; lines], levels, lowest: NEVER }
+        Tournament { lines: vec![KeyLine::EMPTY; lines], levels, lowest: NEVER }
     }
 
     /// Gives all cells their keys anew.
@@ -63,7 +63,7 @@ impl Tournament {
                 self.lines[begin + place / WIDTH].0[place % WIDTH] = lowest;
             }
         }
-        self.lowest = self.lines.last().map_or(NEVER, Line::lowest);
+        self.lowest = self.lines.last().map_or(NEVER, KeyLine::lowest);
     }
 
     /// Gives one cell a new key.
@@ -111,11 +111,11 @@ impl Tournament {
     ) {
         let mut keys = self.lines[self.levels[level] + line].0;
         for _ in 0..WIDTH {
-            let lowest = Line(keys).lowest();
+            let lowest = KeyLine(keys).lowest();
             if lowest >= best.0 {
                 return;
             }
-            let at = Line(keys).place_of(lowest);
+            let at = KeyLine(keys).place_of(lowest);
             keys[at] = NEVER;
             let place = line * WIDTH + at;
             if level > 0 {

@@ -10,7 +10,7 @@
 
 mod group;
 mod process;
-mod stand;
+mod state;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -19,26 +19,26 @@ use std::collections::BTreeMap;
 use volvox_protocol::id::{CellId, ProcessGuid};
 use volvox_protocol::request::LrpStart;
 
-use super::batch::{Batch, Work};
+use super::batch::{Batch, BatchItem};
 use super::filter::{PlacementError, same_class};
 use super::fleet::{Fleet, number};
-use super::score::Needs;
-use super::settings::Settings;
+use super::score::ResourceRequest;
+use super::settings::AuctionSettings;
 
-pub(super) use stand::{Claim, Preferred, Stand};
+pub(super) use state::{Preferred, RoundState, WorkItem};
 
 /// Where instances are already.
-pub trait Residents {
+pub trait PlacedInstances {
     /// Names the cell of every instance of the process, as often as it has instances there.
     fn each(&self, process: &ProcessGuid, tell: &mut dyn FnMut(&CellId));
 }
 
 /// Nothing runs anywhere.
-impl Residents for () {
+impl PlacedInstances for () {
     fn each(&self, _: &ProcessGuid, _: &mut dyn FnMut(&CellId)) {}
 }
 
-impl Residents for BTreeMap<ProcessGuid, Vec<CellId>> {
+impl PlacedInstances for BTreeMap<ProcessGuid, Vec<CellId>> {
     fn each(&self, process: &ProcessGuid, tell: &mut dyn FnMut(&CellId)) {
         self.get(process).into_iter().flatten().for_each(tell);
     }
@@ -48,16 +48,16 @@ impl Residents for BTreeMap<ProcessGuid, Vec<CellId>> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placement {
     /// The work, in the batch.
-    pub work: Work,
+    pub work: BatchItem,
     /// The cell, in the fleet.
     pub cell: u32,
 }
 
 /// Work that found none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct PlacementFailure {
     /// The work, in the batch.
-    pub work: Work,
+    pub work: BatchItem,
     /// How many placements were made before it was tried.
     pub after: u32,
     /// Why.
@@ -66,45 +66,47 @@ pub struct Failure {
 
 /// What was decided, in the order in which it was.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Decision {
     /// What found a cell.
     pub placements: Vec<Placement>,
     /// What found none.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<PlacementFailure>,
 }
 
 /// What is worked out once for each start and task of a batch.
-pub(super) struct Prepared {
-    lrp_claims: Vec<Claim>,
-    task_claims: Vec<Claim>,
+pub(super) struct PreparedBatch {
+    lrp_claims: Vec<WorkItem>,
+    task_claims: Vec<WorkItem>,
 }
 
-impl Prepared {
-    pub(super) fn claim(&self, work: Work) -> Claim {
+impl PreparedBatch {
+    pub(super) fn claim(&self, work: BatchItem) -> WorkItem {
         match work {
-            Work::Lrp { start, index } => Claim { index, ..self.lrp_claims[start as usize] },
-            Work::Task(task) => self.task_claims[task as usize],
+            BatchItem::Lrp { start, index } => {
+                WorkItem { index, ..self.lrp_claims[start as usize] }
+            }
+            BatchItem::Task(task) => self.task_claims[task as usize],
         }
     }
 }
 
 /// Decides.
 pub fn auction(
-    settings: &Settings,
+    settings: &AuctionSettings,
     fleet: &Fleet,
     batch: &Batch,
-    residents: &impl Residents,
-) -> Outcome {
-    let mut stand = Stand::new(settings, fleet);
+    residents: &impl PlacedInstances,
+) -> Decision {
+    let mut stand = RoundState::new(settings, fleet);
     let prepared = prepare(&mut stand, batch, residents);
-    let mut outcome = Outcome::default();
+    let mut outcome = Decision::default();
     outcome.placements.reserve(batch.len());
     for work in batch.order() {
         match stand.place(&prepared.claim(work)) {
             Ok(cell) => outcome.placements.push(Placement { work, cell }),
             Err(error) => {
                 let after = number(outcome.placements.len());
-                outcome.failures.push(Failure { work, after, error });
+                outcome.failures.push(PlacementFailure { work, after, error });
             }
         }
     }
@@ -113,12 +115,12 @@ pub fn auction(
 
 /// Makes the stand know the batch's classes and processes, and where their instances are.
 pub(super) fn prepare(
-    stand: &mut Stand<'_>,
+    stand: &mut RoundState<'_>,
     batch: &Batch,
-    residents: &impl Residents,
-) -> Prepared {
+    residents: &impl PlacedInstances,
+) -> PreparedBatch {
     let lrps: Vec<&LrpStart> = batch.lrps().collect();
-    let mut lrp_claims: Vec<Claim> = Vec::with_capacity(lrps.len());
+    let mut lrp_claims: Vec<WorkItem> = Vec::with_capacity(lrps.len());
     for (nth, start) in lrps.iter().enumerate() {
         // Most neighbours want the same of a cell: then there is nothing to look up.
         let before = nth.checked_sub(1).map(|before| (lrps[before], lrp_claims[before]));
@@ -130,15 +132,15 @@ pub(super) fn prepare(
             .filter(|(lrp, _)| lrp.process_guid == start.process_guid)
             .map_or_else(|| stand.process(&start.process_guid, residents), |(_, it)| it.process);
         stand.expect(process, start.indices.len());
-        let needs = Needs::from(&*start.requirements);
-        lrp_claims.push(Claim { class, process, index: 0, needs, weighed: needs.weighed() });
+        let needs = ResourceRequest::from(&*start.requirements);
+        lrp_claims.push(WorkItem { class, process, index: 0, needs, weighed: needs.weighed() });
     }
     let mut task_claims = Vec::with_capacity(batch.tasks().len());
     for task in batch.tasks() {
-        let needs = Needs::from(&*task.requirements);
+        let needs = ResourceRequest::from(&*task.requirements);
         let class = stand.class(&task.requirements);
-        let process = stand::TASK;
-        task_claims.push(Claim { class, process, index: 0, needs, weighed: needs.weighed() });
+        let process = state::TASK;
+        task_claims.push(WorkItem { class, process, index: 0, needs, weighed: needs.weighed() });
     }
-    Prepared { lrp_claims, task_claims }
+    PreparedBatch { lrp_claims, task_claims }
 }

@@ -13,10 +13,10 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
-mod heard;
-mod sent;
+mod sent_batch;
 #[cfg(test)]
 mod tests;
+mod tracked_cell;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,16 +28,16 @@ use volvox_protocol::id::{CellId, DefinitionId, ProcessGuid, TaskGuid};
 use volvox_protocol::request::{LrpStart, TaskStart, WorkBatch};
 use volvox_protocol::time::Timestamp;
 
-use super::batch::{Batch, MOST_WORK, Work};
-use super::board::Board;
-use super::explain::{Explanation, History, Round, Subject};
+use super::batch::{Batch, BatchItem, MOST_WORK};
+use super::board::InstanceIndex;
+use super::explain::{ExplainTarget, Explanation, History, Round};
 use super::filter::PlacementError;
-use super::fleet::{Cell, Fleet, Standing};
-use super::score::Needs;
-use super::settings::Settings;
-use heard::Heard;
+use super::fleet::{Eligibility, Fleet, FleetCell};
+use super::score::ResourceRequest;
+use super::settings::AuctionSettings;
+use tracked_cell::TrackedCell;
 
-pub use heard::{ANSWER_WITHIN, MOST_UNANSWERED, PAUSE, QUICK_REFUSALS, REFLECTED_WITHIN};
+pub use tracked_cell::{ANSWER_WITHIN, MOST_UNANSWERED, PAUSE, QUICK_REFUSALS, REFLECTED_WITHIN};
 
 /// Cells that are listened to: more than any mesh has.
 pub const MOST_CELLS: usize = 100_000;
@@ -72,7 +72,7 @@ pub enum Unplaced {
 
 /// What a round orders.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Orders {
+pub struct RoundResult {
     /// The number of the round.
     pub round: u64,
     /// What to send to whom: one batch for each cell at most.
@@ -103,14 +103,14 @@ pub enum Input {
 
 /// One piece of work, by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Name {
+enum WorkKey {
     Lrp(ProcessGuid, DefinitionId, u32),
     Task(TaskGuid),
 }
 
 /// Whether parked work may find a cell that it did not find last time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Hope {
+enum ParkedRetry {
     #[default]
     None,
     Some,
@@ -118,9 +118,9 @@ enum Hope {
 
 /// The state of the auction between rounds.
 #[derive(Debug, Default)]
-pub struct Rounds {
-    settings: Settings,
-    cells: BTreeMap<CellId, Heard>,
+pub struct Auction {
+    settings: AuctionSettings,
+    cells: BTreeMap<CellId, TrackedCell>,
     /// The last number that a batch got, to whichever cell it went: a cell that went and came back
     /// never gets a number twice.
     last_number: u64,
@@ -129,12 +129,12 @@ pub struct Rounds {
     /// Found no cell. No piece is here and in `fresh`.
     parked: Batch,
     /// No cell with less free than this can help what is parked.
-    smallest: Needs,
-    hope: Hope,
+    smallest: ResourceRequest,
+    hope: ParkedRetry,
     /// Parked work is left alone until then.
     retry_at: Timestamp,
     /// What the BBS was told of parked work.
-    told: BTreeMap<Name, Arc<str>>,
+    told: BTreeMap<WorkKey, Arc<str>>,
     /// When to look at a cell again, though nobody says anything: one entry for each cell.
     agenda: BTreeSet<(Timestamp, CellId)>,
     agenda_of: BTreeMap<CellId, Timestamp>,
@@ -142,17 +142,17 @@ pub struct Rounds {
     history: History,
 }
 
-impl Rounds {
+impl Auction {
     /// An auction that has heard of no cell and has no work.
-    pub fn new(settings: Settings) -> Self {
-        Rounds { settings, ..Rounds::default() }
+    pub fn new(settings: AuctionSettings) -> Self {
+        Auction { settings, ..Auction::default() }
     }
 
     /// The same, with batches that are numbered above `last`: those of a coordinator before us must
     /// not share a number with ours, or a cell's word about one would be taken for the other.
     #[must_use]
     pub fn counting_from(self, last: u64) -> Self {
-        Rounds { last_number: last.min(HIGHEST_BELIEVED), ..self }
+        Auction { last_number: last.min(HIGHEST_BELIEVED), ..self }
     }
 
     /// Takes in what was heard. Gives back how many pieces of work could not be kept because too many
@@ -179,20 +179,20 @@ impl Rounds {
         for start in lrps {
             if !self.told.is_empty() {
                 for index in &start.indices {
-                    self.told.remove(&Name::of(&start, *index));
+                    self.told.remove(&WorkKey::of(&start, *index));
                 }
             }
             self.parked.remove_lrp(&start);
             refused += self.fresh.add_lrp_up_to(MOST_WORK - self.parked.len(), start);
         }
         for task in tasks {
-            self.told.remove(&Name::Task(task.task_guid.clone()));
+            self.told.remove(&WorkKey::Task(task.task_guid.clone()));
             self.parked.remove_task(&task.task_guid);
             refused += self.fresh.add_task_up_to(MOST_WORK - self.parked.len(), task);
         }
         if refused > 0 {
             // Perhaps nobody wants some of what is parked any more.
-            self.hope = Hope::Some;
+            self.hope = ParkedRetry::Some;
         }
         refused
     }
@@ -201,7 +201,7 @@ impl Rounds {
     pub fn cell_info(&mut self, info: Arc<CellInfo>) {
         let Some(heard) = self.heard_of(&info.cell_id) else { return };
         if heard.take_info(info) {
-            self.hope = Hope::Some;
+            self.hope = ParkedRetry::Some;
         }
     }
 
@@ -217,30 +217,30 @@ impl Rounds {
 
     /// A cell that only became fuller makes nothing possible that was not. Nor does one that still
     /// has too little for the smallest of what is parked.
-    fn compare(&mut self, before: Option<&Cell>, after: Option<&Cell>) {
+    fn compare(&mut self, before: Option<&FleetCell>, after: Option<&FleetCell>) {
         let Some(after) = after else { return };
         let limited = self.settings.in_flight_starts > 0;
         if limited && before.is_some_and(|before| after.starting < before.starting) {
-            self.hope = Hope::Some;
+            self.hope = ParkedRetry::Some;
         }
         let gained = before.is_none_or(|before| {
             let (was, is) = (before.free, after.free);
             is.memory_mb > was.memory_mb
                 || is.disk_mb > was.disk_mb
                 || is.containers > was.containers
-                || before.standing != Standing::Takes
+                || before.standing != Eligibility::Takes
         });
         if gained
-            && after.standing == Standing::Takes
+            && after.standing == Eligibility::Takes
             && after.free.memory_mb >= self.smallest.memory_mb
             && after.free.disk_mb >= self.smallest.disk_mb
             && after.free.containers > 0
         {
-            self.hope = Hope::Some;
+            self.hope = ParkedRetry::Some;
         }
     }
 
-    fn heard_of(&mut self, cell: &CellId) -> Option<&mut Heard> {
+    fn heard_of(&mut self, cell: &CellId) -> Option<&mut TrackedCell> {
         if self.cells.len() >= MOST_CELLS && !self.cells.contains_key(cell) {
             return None;
         }
@@ -254,7 +254,7 @@ impl Rounds {
     pub fn cell_gone(&mut self, cell: &CellId) -> usize {
         let Some(heard) = self.cells.remove(cell) else { return 0 };
         // Its starts no longer count against the limit, and zones may be others.
-        self.hope = Hope::Some;
+        self.hope = ParkedRetry::Some;
         heard.left_behind().map(|batch| self.take_back(batch.lrps, batch.tasks)).sum()
     }
 
@@ -299,7 +299,7 @@ impl Rounds {
         for task in tasks {
             if !self.parked.has_task(&task.task_guid) && !self.fresh.has_task(&task.task_guid) {
                 // To the BBS each word about a task is a try. Of this one it hears when it asks again.
-                self.told.insert(Name::Task(task.task_guid.clone()), Arc::from("refused"));
+                self.told.insert(WorkKey::Task(task.task_guid.clone()), Arc::from("refused"));
                 lost += self.fresh.add_task_up_to(MOST_WORK - self.parked.len(), task);
             }
         }
@@ -312,7 +312,7 @@ impl Rounds {
     pub fn unanswered(&mut self, now: Timestamp, cell: &CellId, number: u64) {
         let Some(heard) = self.cells.get_mut(cell) else { return };
         if heard.unanswered(now, number) {
-            self.hope = Hope::Some;
+            self.hope = ParkedRetry::Some;
             self.schedule(cell);
         }
     }
@@ -324,7 +324,7 @@ impl Rounds {
             self.agenda_of.remove(&cell);
             let Some(heard) = self.cells.get_mut(&cell) else { continue };
             if heard.expire(now) {
-                self.hope = Hope::Some;
+                self.hope = ParkedRetry::Some;
             }
             self.schedule(&cell);
         }
@@ -333,7 +333,7 @@ impl Rounds {
     /// Puts the cell's next deadline on the agenda. An earlier entry may stay: it is looked at and
     /// put off when its time comes.
     fn schedule(&mut self, cell: &CellId) {
-        let Some(at) = self.cells.get(cell).and_then(Heard::deadline) else { return };
+        let Some(at) = self.cells.get(cell).and_then(TrackedCell::deadline) else { return };
         let known = self.agenda_of.get(cell).copied();
         if known.is_some_and(|known| known <= at) {
             return;
@@ -348,12 +348,12 @@ impl Rounds {
     /// Whether a round would have something to do that the last one had not.
     pub fn is_due(&self, now: Timestamp) -> bool {
         !self.fresh.is_empty()
-            || (self.hope == Hope::Some && !self.parked.is_empty() && now >= self.retry_at)
+            || (self.hope == ParkedRetry::Some && !self.parked.is_empty() && now >= self.retry_at)
     }
 
-    /// When to [`pass`](Rounds::pass) and to ask again whether a round is due, if nothing is heard.
+    /// When to [`pass`](Auction::pass) and to ask again whether a round is due, if nothing is heard.
     pub fn wake_at(&self) -> Option<Timestamp> {
-        let retry = self.hope == Hope::Some && !self.parked.is_empty();
+        let retry = self.hope == ParkedRetry::Some && !self.parked.is_empty();
         let retry = retry.then_some(self.retry_at);
         self.agenda.first().map(|(at, _)| *at).into_iter().chain(retry).min()
     }
@@ -365,11 +365,11 @@ impl Rounds {
 
     /// Holds a round with all work that waits and is still wanted; much parked work is left alone
     /// until its time has come.
-    pub fn run_round(&mut self, now: Timestamp, board: &impl Board) -> Orders {
+    pub fn run_round(&mut self, now: Timestamp, board: &impl InstanceIndex) -> RoundResult {
         let mut batch = std::mem::take(&mut self.fresh);
         let whole = now >= self.retry_at;
         if whole {
-            self.hope = Hope::None;
+            self.hope = ParkedRetry::None;
             let fresh = std::mem::replace(&mut batch, std::mem::take(&mut self.parked));
             batch.merge(fresh);
         }
@@ -381,7 +381,7 @@ impl Rounds {
         // was said.
         let before = if whole { std::mem::take(&mut self.told) } else { BTreeMap::new() };
         if batch.is_empty() {
-            return Orders { round: self.number, ..Orders::default() };
+            return RoundResult { round: self.number, ..RoundResult::default() };
         }
         self.number += 1;
         let round = self.decide(self.number, batch, board);
@@ -398,16 +398,16 @@ impl Rounds {
         } else {
             self.history.keep(round);
         }
-        Orders { round: self.number, sends, unplaced }
+        RoundResult { round: self.number, sends, unplaced }
     }
 
     /// What a round with this work would decide. Nothing is sent, and nothing is remembered.
-    pub fn simulate(&self, batch: Batch, board: &impl Board) -> Round {
+    pub fn simulate(&self, batch: Batch, board: &impl InstanceIndex) -> Round {
         self.decide(self.number + 1, batch, board)
     }
 
     /// Why this is where it is, or is nowhere. None: no remembered round was about it.
-    pub fn explain(&self, subject: &Subject) -> Option<Explanation> {
+    pub fn explain(&self, subject: &ExplainTarget) -> Option<Explanation> {
         self.history.explain(subject)
     }
 
@@ -416,14 +416,18 @@ impl Rounds {
         &self.history
     }
 
-    fn decide(&self, number: u64, batch: Batch, board: &impl Board) -> Round {
-        let fleet = Fleet::new(self.cells.values().filter_map(Heard::cell));
+    fn decide(&self, number: u64, batch: Batch, board: &impl InstanceIndex) -> Round {
+        let fleet = Fleet::new(self.cells.values().filter_map(TrackedCell::cell));
         let residents = self.residents(&batch, board);
         Round::decide(number, self.settings.clone(), fleet, batch, residents)
     }
 
     /// Where the instances of the batch's processes are: on the board, or sent and not yet there.
-    fn residents(&self, batch: &Batch, board: &impl Board) -> BTreeMap<ProcessGuid, Vec<CellId>> {
+    fn residents(
+        &self,
+        batch: &Batch,
+        board: &impl InstanceIndex,
+    ) -> BTreeMap<ProcessGuid, Vec<CellId>> {
         let processes: BTreeSet<&ProcessGuid> =
             batch.lrps().map(|start| &start.process_guid).collect();
         let mut under_way: BTreeMap<&ProcessGuid, BTreeSet<(&DefinitionId, u32, &CellId)>> =
@@ -474,11 +478,11 @@ impl Rounds {
             let mut last = None;
             for placement in of_cell {
                 match placement.work {
-                    Work::Lrp { start, index } if last == Some(start) => {
+                    BatchItem::Lrp { start, index } if last == Some(start) => {
                         let open = batch.lrps.last_mut().expect("the last start was put here");
                         open.indices.push(index);
                     }
-                    Work::Lrp { start, index } => {
+                    BatchItem::Lrp { start, index } => {
                         let LrpStart { process_guid, definition_id, domain, requirements, .. } =
                             lrps[start as usize];
                         batch.lrps.push(LrpStart {
@@ -490,7 +494,7 @@ impl Rounds {
                         });
                         last = Some(start);
                     }
-                    Work::Task(task) => batch.tasks.push(tasks[task as usize].clone()),
+                    BatchItem::Task(task) => batch.tasks.push(tasks[task as usize].clone()),
                 }
             }
             heard.note(now, batch.clone());
@@ -501,7 +505,7 @@ impl Rounds {
     }
 
     /// Parks what found no place, and says what the BBS has not been told.
-    fn carry_over(&mut self, round: &Round, before: &BTreeMap<Name, Arc<str>>) -> Vec<Unplaced> {
+    fn carry_over(&mut self, round: &Round, before: &BTreeMap<WorkKey, Arc<str>>) -> Vec<Unplaced> {
         let lrps: Vec<&LrpStart> = round.batch().lrps().collect();
         let tasks: Vec<&TaskStart> = round.batch().tasks().collect();
         let mut indices: Vec<Vec<u32>> = vec![Vec::new(); lrps.len()];
@@ -514,10 +518,10 @@ impl Rounds {
                 known.unwrap_or_else(|| (&failure.error, failure.error.to_string().into())),
             );
             let name = match failure.work {
-                Work::Lrp { start, index } => {
+                BatchItem::Lrp { start, index } => {
                     indices[start as usize].push(index);
                     let start = lrps[start as usize];
-                    let name = Name::of(start, index);
+                    let name = WorkKey::of(start, index);
                     if before.get(&name) != Some(reason) {
                         let key = LrpKey {
                             process_guid: start.process_guid.clone(),
@@ -529,9 +533,9 @@ impl Rounds {
                     }
                     name
                 }
-                Work::Task(task) => {
+                BatchItem::Task(task) => {
                     let task = tasks[task as usize];
-                    let name = Name::Task(task.task_guid.clone());
+                    let name = WorkKey::Task(task.task_guid.clone());
                     if !before.contains_key(&name) && !self.told.contains_key(&name) {
                         unplaced.push(Unplaced::Task(task.task_guid.clone(), Arc::clone(reason)));
                     }
@@ -550,8 +554,8 @@ impl Rounds {
     }
 }
 
-impl Name {
+impl WorkKey {
     fn of(start: &LrpStart, index: u32) -> Self {
-        Name::Lrp(start.process_guid.clone(), start.definition_id.clone(), index)
+        WorkKey::Lrp(start.process_guid.clone(), start.definition_id.clone(), index)
     }
 }

@@ -14,7 +14,7 @@
 use volvox_protocol::cell::CellCapacity;
 use volvox_protocol::request::Requirements;
 
-use super::settings::Settings;
+use super::settings::AuctionSettings;
 
 /// A whole cell, as a fraction.
 pub const ONE: u64 = 1 << FRACTION_BITS;
@@ -25,27 +25,27 @@ pub const TIE_BITS: u32 = 20;
 const MOST: u64 = (1 << (64 - TIE_BITS)) - 2;
 /// The key of a cell that cannot take the work: above that of any that can.
 pub const NEVER: u64 = u64::MAX;
-/// Needs are weighed by their first bits only: see [`Needs::weighed`].
+/// Needs are weighed by their first bits only: see [`ResourceRequest::weighed`].
 const WEIGHED_BITS: u32 = 3;
 
 /// What a piece of work takes of a cell, beside one container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Needs {
+pub struct ResourceRequest {
     /// Memory.
     pub memory_mb: u32,
     /// Disk.
     pub disk_mb: u32,
 }
 
-impl From<&Requirements> for Needs {
+impl From<&Requirements> for ResourceRequest {
     fn from(requirements: &Requirements) -> Self {
-        Needs { memory_mb: requirements.memory_mb, disk_mb: requirements.disk_mb }
+        ResourceRequest { memory_mb: requirements.memory_mb, disk_mb: requirements.disk_mb }
     }
 }
 
-impl Needs {
+impl ResourceRequest {
     /// Whether these are no more than those, of everything.
-    pub fn within(self, others: Needs) -> bool {
+    pub fn within(self, others: ResourceRequest) -> bool {
         self.memory_mb <= others.memory_mb && self.disk_mb <= others.disk_mb
     }
 
@@ -58,7 +58,7 @@ impl Needs {
             let spare = (u32::BITS - need.leading_zeros()).saturating_sub(WEIGHED_BITS);
             (need >> spare) << spare
         };
-        Needs { memory_mb: round(self.memory_mb), disk_mb: round(self.disk_mb) }
+        ResourceRequest { memory_mb: round(self.memory_mb), disk_mb: round(self.disk_mb) }
     }
 }
 
@@ -95,7 +95,7 @@ impl Resource {
 /// The room on one cell while a round is decided: one line of the processor's cache.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
-pub struct Room {
+pub struct Headroom {
     memory: Resource,
     disk: Resource,
     containers: Resource,
@@ -105,9 +105,9 @@ pub struct Room {
     tie: u32,
 }
 
-const _: () = assert!(size_of::<Room>() == 64, "a round looks at most of its rooms often");
+const _: () = assert!(size_of::<Headroom>() == 64, "a round looks at most of its rooms often");
 
-impl Room {
+impl Headroom {
     /// A cell's room. `rank` counts the cells of its zone before it, `hash` settles ties.
     pub fn new(
         total: CellCapacity,
@@ -116,7 +116,7 @@ impl Room {
         rank: u32,
         hash: u64,
     ) -> Self {
-        Room {
+        Headroom {
             memory: Resource::new(total.memory_mb, free.memory_mb),
             disk: Resource::new(total.disk_mb, free.disk_mb),
             containers: Resource::new(total.containers, free.containers),
@@ -141,14 +141,14 @@ impl Room {
     }
 
     /// Whether there is room for this and its container.
-    pub fn fits(&self, needs: Needs) -> bool {
+    pub fn fits(&self, needs: ResourceRequest) -> bool {
         self.memory.free >= needs.memory_mb
             && self.disk.free >= needs.disk_mb
             && self.containers.free >= 1
     }
 
     /// Takes the room. It must be there.
-    pub fn take(&mut self, needs: Needs) {
+    pub fn take(&mut self, needs: ResourceRequest) {
         self.memory.take(needs.memory_mb);
         self.disk.take(needs.disk_mb);
         self.containers.take(1);
@@ -156,7 +156,7 @@ impl Room {
     }
 
     /// By how much placing this here makes the fleet less even.
-    pub fn cost(&self, needs: Needs, settings: &Settings) -> u64 {
+    pub fn cost(&self, needs: ResourceRequest, settings: &AuctionSettings) -> u64 {
         let memory = self.memory.fraction(needs.memory_mb);
         let disk = self.disk.fraction(needs.disk_mb);
         let container = self.containers.fraction(1);
@@ -179,7 +179,7 @@ impl Room {
 
     /// The cost and, below it, the hash: the lowest key of a fleet is the cell to take. [`NEVER`]
     /// if there is no room.
-    pub fn key(&self, needs: Needs, settings: &Settings) -> u64 {
+    pub fn key(&self, needs: ResourceRequest, settings: &AuctionSettings) -> u64 {
         if self.fits(needs) {
             (self.cost(needs, settings) << TIE_BITS) | u64::from(self.tie)
         } else {
@@ -192,7 +192,7 @@ impl Room {
 mod tests {
     use super::*;
 
-    const EVENLY: Settings = Settings {
+    const EVENLY: AuctionSettings = AuctionSettings {
         zone_policy: super::super::settings::ZonePolicy::Even,
         starting_weight: 0,
         bin_pack_weight: 0,
@@ -200,17 +200,17 @@ mod tests {
         seed: 0,
     };
 
-    fn room(total: [u32; 3], free: [u32; 3]) -> Room {
+    fn room(total: [u32; 3], free: [u32; 3]) -> Headroom {
         let capacity = |[memory_mb, disk_mb, containers]: [u32; 3]| CellCapacity {
             memory_mb,
             disk_mb,
             containers,
         };
-        Room::new(capacity(total), capacity(free), 0, 0, 0)
+        Headroom::new(capacity(total), capacity(free), 0, 0, 0)
     }
 
-    fn needs(memory_mb: u32, disk_mb: u32) -> Needs {
-        Needs { memory_mb, disk_mb }
+    fn needs(memory_mb: u32, disk_mb: u32) -> ResourceRequest {
+        ResourceRequest { memory_mb, disk_mb }
     }
 
     #[test]
@@ -233,9 +233,9 @@ mod tests {
     #[test]
     fn starting_containers_and_a_later_rank_cost_more() {
         let total = CellCapacity { memory_mb: 100, disk_mb: 100, containers: 100 };
-        let of = |starting, rank| Room::new(total, total, starting, rank, 0);
-        let weighs = Settings { starting_weight: 1, ..EVENLY };
-        let packs = Settings { bin_pack_weight: 1, ..EVENLY };
+        let of = |starting, rank| Headroom::new(total, total, starting, rank, 0);
+        let weighs = AuctionSettings { starting_weight: 1, ..EVENLY };
+        let packs = AuctionSettings { bin_pack_weight: 1, ..EVENLY };
         let work = needs(1, 1);
         assert!(of(0, 0).cost(work, &weighs) < of(1, 0).cost(work, &weighs));
         assert!(of(0, 0).cost(work, &packs) < of(0, 1).cost(work, &packs));
@@ -253,12 +253,13 @@ mod tests {
     #[test]
     fn no_input_overflows() {
         let odd = [0, 1, 2, 1 << 30, u32::MAX];
-        let worst = Settings { starting_weight: u32::MAX, bin_pack_weight: u32::MAX, ..EVENLY };
+        let worst =
+            AuctionSettings { starting_weight: u32::MAX, bin_pack_weight: u32::MAX, ..EVENLY };
         for total in odd {
             for free in odd {
                 for need in odd {
                     let capacity = CellCapacity { memory_mb: total, disk_mb: 1, containers: free };
-                    let room = Room::new(capacity, capacity, u32::MAX, u32::MAX, u64::MAX);
+                    let room = Headroom::new(capacity, capacity, u32::MAX, u32::MAX, u64::MAX);
                     assert!(room.key(needs(need, 1), &worst) > 0);
                     assert_eq!(
                         room.key(needs(need, 1), &EVENLY) == NEVER,

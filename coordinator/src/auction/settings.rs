@@ -21,7 +21,7 @@ pub enum ZonePolicy {
 
 /// The auction's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct AuctionSettings {
     /// How zones bear on the choice.
     pub zone_policy: ZonePolicy,
     /// How much a container that is being started weighs on top of one that runs, in containers.
@@ -37,9 +37,9 @@ pub struct Settings {
     pub seed: u64,
 }
 
-impl Default for Settings {
+impl Default for AuctionSettings {
     fn default() -> Self {
-        Settings {
+        AuctionSettings {
             zone_policy: ZonePolicy::default(),
             starting_weight: 1,
             bin_pack_weight: 0,

@@ -17,7 +17,7 @@ use volvox_protocol::task::Task;
 use volvox_protocol::time::Timestamp;
 
 use super::transaction::Traces;
-use crate::auction::explain::{Explanation, Subject};
+use crate::auction::explain::{ExplainTarget, Explanation};
 use crate::bbs::command::{CallError, Command, Reply};
 use crate::callback::logic::{Key, Told};
 use crate::cells::logic::{Listed, Note, PresentCell};
@@ -82,7 +82,7 @@ pub enum Signal {
     /// An operator has losses that are held acted on now.
     ReleaseHold,
     /// Why is this where it is?
-    Explain(ReplyId, Subject),
+    Explain(ReplyId, ExplainTarget),
 }
 
 /// What is to be done outside. None of it is said before the commit that it follows from.

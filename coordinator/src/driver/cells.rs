@@ -22,7 +22,7 @@ use super::inbox::Inbox;
 use super::outputs::{Link, Shared};
 use super::rpc::Rpc;
 pub use super::tally::Counters;
-use crate::auction::explain::{Explanation, Subject};
+use crate::auction::explain::{ExplainTarget, Explanation};
 use crate::bbs::command::CallError;
 use crate::cells::desk::Desk;
 use crate::cells::logic::{Listed, PresentCell};
@@ -103,7 +103,7 @@ impl Cells {
     }
 
     /// Why this is where it is. None: no remembered round of the auction was about it.
-    pub async fn explain(&self, subject: Subject) -> Result<Option<Explanation>, CallError> {
+    pub async fn explain(&self, subject: ExplainTarget) -> Result<Option<Explanation>, CallError> {
         self.inbox.explain(subject)?.await.map_err(|_| CallError::Closed)
     }
 

@@ -12,7 +12,7 @@ use volvox_protocol::cell_rpc::CellAnswer;
 use volvox_protocol::request::CellRequest;
 
 use super::Clock;
-use crate::auction::explain::{Explanation, Subject};
+use crate::auction::explain::{ExplainTarget, Explanation};
 use crate::bbs::command::{CallError, Command, QUEUE, Reply};
 use crate::cells::desk::TURN_WITHIN;
 use crate::core::{Input, ReplyId, Signal};
@@ -147,7 +147,7 @@ impl Inbox {
     /// Why something is where it is.
     pub(super) fn explain(
         &self,
-        subject: Subject,
+        subject: ExplainTarget,
     ) -> Result<oneshot::Receiver<Option<Explanation>>, CallError> {
         self.put(|waiting| {
             if waiting.signals.len() >= SIGNALS {

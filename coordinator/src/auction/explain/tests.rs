@@ -3,16 +3,16 @@
 
 use super::*;
 use crate::auction::filter::PlacementError;
-use crate::auction::fleet::Cell;
+use crate::auction::fleet::FleetCell;
 use crate::auction::logic::tests::{capacity, cell, cells, info, lrp, needs, process, task, used};
 use volvox_protocol::cell::CellCapacity;
 use volvox_protocol::request::LrpStart;
 
 const ROOM: CellCapacity = CellCapacity { memory_mb: 100, disk_mb: 100, containers: 10 };
 
-fn round(number: u64, cells: Vec<Cell>, lrps: Vec<LrpStart>) -> Round {
+fn round(number: u64, cells: Vec<FleetCell>, lrps: Vec<LrpStart>) -> Round {
     let batch = Batch::of(lrps, vec![task("t", needs(1, 1))]);
-    Round::decide(number, Settings::default(), Fleet::new(cells), batch, BTreeMap::new())
+    Round::decide(number, AuctionSettings::default(), Fleet::new(cells), batch, BTreeMap::new())
 }
 
 fn id(text: &str) -> CellId {
@@ -26,12 +26,12 @@ fn every_cell_is_a_candidate_or_ruled_out_for_a_reason() {
         used(cell("busy", "z1", ROOM), 50, 50, 5),
         used(cell("full", "z1", ROOM), 95, 0, 10),
         info(cell("tagged", "z2", ROOM), |it| it.placement_tags = vec!["gpu".to_owned()]),
-        Cell { standing: Standing::Evacuating, ..cell("leaving", "z2", ROOM) },
+        FleetCell { standing: Eligibility::Evacuating, ..cell("leaving", "z2", ROOM) },
     ];
     let round = round(7, fleet, vec![lrp("p", [0], needs(10, 10))]);
-    let why = round.explain(&Subject::Lrp(process("p"), 0)).unwrap();
+    let why = round.explain(&ExplainTarget::Lrp(process("p"), 0)).unwrap();
     assert_eq!((why.round, why.candidates), (7, 2));
-    assert_eq!(why.verdict, Verdict::Placed(id("best")));
+    assert_eq!(why.verdict, ExplainedResult::Placed(id("best")));
     let best: Vec<&str> = why.best.iter().map(|it| it.cell.as_str()).collect();
     assert_eq!(best, ["best", "busy"]);
     assert!(why.best[0].cost < why.best[1].cost);
@@ -39,9 +39,9 @@ fn every_cell_is_a_candidate_or_ruled_out_for_a_reason() {
     assert_eq!(
         why.ruled_out,
         [
-            (id("full"), RuledOut::Short(short)),
-            (id("leaving"), RuledOut::Standing(Standing::Evacuating)),
-            (id("tagged"), RuledOut::Lacks(Mismatch::PlacementTags)),
+            (id("full"), FilteredOut::Short(short)),
+            (id("leaving"), FilteredOut::Standing(Eligibility::Evacuating)),
+            (id("tagged"), FilteredOut::Lacks(Mismatch::PlacementTags)),
         ]
     );
 }
@@ -50,7 +50,7 @@ fn every_cell_is_a_candidate_or_ruled_out_for_a_reason() {
 fn what_was_placed_before_counts_and_what_came_after_does_not() {
     let starts = vec![lrp("p", 0..3, needs(10, 10))];
     let round = round(1, cells(3, 3, ROOM), starts);
-    let why = |index| round.explain(&Subject::Lrp(process("p"), index)).unwrap();
+    let why = |index| round.explain(&ExplainTarget::Lrp(process("p"), index)).unwrap();
     assert!(why(0).best.iter().all(|it| (it.in_zone, it.on_cell) == (0, 0)));
     let third = why(2);
     let company: Vec<(u32, u32)> = third.best.iter().map(|it| (it.in_zone, it.on_cell)).collect();
@@ -62,11 +62,14 @@ fn what_was_placed_before_counts_and_what_came_after_does_not() {
 #[test]
 fn what_found_no_cell_is_explained_with_its_error() {
     let round = round(1, cells(2, 1, ROOM), vec![lrp("p", [0], needs(101, 1))]);
-    let why = round.explain(&Subject::Lrp(process("p"), 0)).unwrap();
+    let why = round.explain(&ExplainTarget::Lrp(process("p"), 0)).unwrap();
     let short = Short { containers: false, disk: false, memory: true };
-    assert_eq!(why.verdict, Verdict::Unplaced(PlacementError::Insufficient(short).to_string()));
+    assert_eq!(
+        why.verdict,
+        ExplainedResult::Unplaced(PlacementError::Insufficient(short).to_string())
+    );
     assert_eq!((why.candidates, why.ruled_out.len()), (0, 2));
-    assert!(why.ruled_out.iter().all(|(_, why)| *why == RuledOut::Short(short)));
+    assert!(why.ruled_out.iter().all(|(_, why)| *why == FilteredOut::Short(short)));
     let json = serde_json::to_value(&why).unwrap();
     assert_eq!(json["verdict"]["unplaced"], "insufficient resources: memory");
     assert_eq!(json["ruled_out"][0][1]["short"]["memory"], true);
@@ -78,12 +81,12 @@ fn the_last_round_that_had_to_do_with_it_answers() {
     for (number, guid) in [(1, "p"), (2, "p"), (3, "q")] {
         history.keep(round(number, cells(2, 1, ROOM), vec![lrp(guid, [0], needs(1, 1))]));
     }
-    let said = |subject: Subject| history.explain(&subject).map(|why| why.round);
-    assert_eq!(said(Subject::Lrp(process("p"), 0)), Some(2));
-    assert_eq!(said(Subject::Lrp(process("q"), 0)), Some(3));
-    assert_eq!(said(Subject::Task("t".parse().unwrap())), Some(3));
-    assert_eq!(said(Subject::Lrp(process("p"), 1)), None);
-    assert_eq!(said(Subject::Task("p".parse().unwrap())), None);
+    let said = |subject: ExplainTarget| history.explain(&subject).map(|why| why.round);
+    assert_eq!(said(ExplainTarget::Lrp(process("p"), 0)), Some(2));
+    assert_eq!(said(ExplainTarget::Lrp(process("q"), 0)), Some(3));
+    assert_eq!(said(ExplainTarget::Task("t".parse().unwrap())), Some(3));
+    assert_eq!(said(ExplainTarget::Lrp(process("p"), 1)), None);
+    assert_eq!(said(ExplainTarget::Task("p".parse().unwrap())), None);
 }
 
 #[test]
@@ -107,6 +110,6 @@ fn instances_beside_the_work_weigh_too() {
     let residents = BTreeMap::from([(process("p"), at)]);
     let batch = Batch::of(vec![lrp("p", [0], needs(1, 1))], vec![]);
     let fleet = Fleet::new(cells(2, 1, ROOM));
-    let round = Round::decide(1, Settings::default(), fleet, batch, residents);
+    let round = Round::decide(1, AuctionSettings::default(), fleet, batch, residents);
     assert_eq!(round.weight(), 2 + 1 + 1_001);
 }

@@ -2,8 +2,8 @@
 
 use crate::auction::fleet::number;
 use crate::auction::index::Tournament;
-use crate::auction::score::{Needs, Room};
-use crate::auction::settings::Settings;
+use crate::auction::score::{Headroom, ResourceRequest};
+use crate::auction::settings::AuctionSettings;
 
 /// Sizes of work for which a group keeps its cheapest cells.
 const MOST_INDEXES: usize = 32;
@@ -30,7 +30,7 @@ pub(super) struct Group {
 
 /// The cheapest cells of a group for one size of work.
 struct Index {
-    weighed: Needs,
+    weighed: ResourceRequest,
     keys: Tournament,
     /// How many of the group's changes are in the keys.
     seen: usize,
@@ -50,9 +50,9 @@ impl Group {
     /// The keys for this size of work, as things stand.
     pub(super) fn keys(
         &mut self,
-        weighed: Needs,
-        rooms: &[Room],
-        settings: &Settings,
+        weighed: ResourceRequest,
+        rooms: &[Headroom],
+        settings: &AuctionSettings,
     ) -> &Tournament {
         let current = self.indexes.get(self.current).is_some_and(|it| it.weighed == weighed);
         if !current {
@@ -76,7 +76,7 @@ impl Group {
     }
 
     /// A place for another size.
-    fn open(&mut self, weighed: Needs) -> usize {
+    fn open(&mut self, weighed: ResourceRequest) -> usize {
         if self.indexes.len() < MOST_INDEXES {
             let keys = Tournament::new(self.len);
             self.indexes.push(Index { weighed, keys, seen: NEVER_FILLED });
@@ -100,24 +100,26 @@ mod tests {
     /// More sizes than are kept, in any order, with few and many changes in between.
     #[test]
     fn the_keys_are_those_that_would_be_worked_out_anew() {
-        let (mut random, settings) = (SplitMix(1), Settings::default());
+        let (mut random, settings) = (SplitMix(1), AuctionSettings::default());
         let total = CellCapacity { memory_mb: 10_000, disk_mb: 10_000, containers: 1_000 };
-        let mut rooms: Vec<Room> =
-            (0..40).map(|nth| Room::new(total, total, 0, 0, nth << 44)).collect();
+        let mut rooms: Vec<Headroom> =
+            (0..40).map(|nth| Headroom::new(total, total, 0, 0, nth << 44)).collect();
         let mut group = Group::new(0, 0, 10);
         group.len = 30;
         for _ in 0..3_000 {
             for _ in 0..random.below(12) {
                 let seat = 10 + random.below(30);
-                let needs =
-                    Needs { memory_mb: 1 + u32::try_from(random.below(9)).unwrap(), disk_mb: 1 };
+                let needs = ResourceRequest {
+                    memory_mb: 1 + u32::try_from(random.below(9)).unwrap(),
+                    disk_mb: 1,
+                };
                 if rooms[seat].fits(needs) {
                     rooms[seat].take(needs);
                     group.change(seat);
                 }
             }
             let memory_mb = u32::try_from(random.below(MOST_INDEXES * 3 / 2)).unwrap();
-            let weighed = Needs { memory_mb, disk_mb: 1 };
+            let weighed = ResourceRequest { memory_mb, disk_mb: 1 };
             let keys = group.keys(weighed, &rooms, &settings);
             let lowest = rooms[10..].iter().map(|room| room.key(weighed, &settings)).min();
             assert_eq!(Some(keys.lowest()), lowest);

@@ -8,7 +8,7 @@ pub(super) const NOWHERE: u32 = u32::MAX;
 const MOST_AT_ONCE: usize = 64;
 
 /// Where the instances of a process are.
-pub(super) struct Process {
+pub(super) struct ProcessSpread {
     pub(super) hash: u64,
     /// Pieces of work that are still to come. Where the last one goes need not be remembered, and
     /// half of all processes have one instance.
@@ -27,7 +27,7 @@ pub(super) struct ZoneCounts {
     others: Vec<(u32, u32)>,
 }
 
-impl Process {
+impl ProcessSpread {
     pub(super) fn add(&mut self, seat: u32, zone: u32) {
         self.zones.add(zone);
         if seat == NOWHERE {

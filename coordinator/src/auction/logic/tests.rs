@@ -11,14 +11,14 @@ use volvox_protocol::id::{CellId, Domain, TaskGuid};
 use volvox_protocol::request::{Requirements, TaskStart};
 
 use super::*;
-use crate::auction::fleet::{Cell, Standing};
+use crate::auction::fleet::{Eligibility, FleetCell};
 
 pub(crate) fn capacity(memory_mb: u32, disk_mb: u32, containers: u32) -> CellCapacity {
     CellCapacity { memory_mb, disk_mb, containers }
 }
 
 /// An empty cell that mounts `preloaded:linux`.
-pub(crate) fn cell(id: &str, zone: &str, total: CellCapacity) -> Cell {
+pub(crate) fn cell(id: &str, zone: &str, total: CellCapacity) -> FleetCell {
     let info = CellInfo {
         cell_id: CellId::new(id).unwrap(),
         zone: zone.to_owned(),
@@ -34,28 +34,36 @@ pub(crate) fn cell(id: &str, zone: &str, total: CellCapacity) -> Cell {
         annotations: BTreeMap::new(),
         version: 1,
     };
-    Cell { info: Arc::new(info), free: total, starting: 0, standing: Standing::Takes }
+    FleetCell { info: Arc::new(info), free: total, starting: 0, standing: Eligibility::Takes }
 }
 
 /// Equal empty cells, dealt out to so many zones.
-pub(in crate::auction) fn cells(count: usize, zones: usize, total: CellCapacity) -> Vec<Cell> {
+pub(in crate::auction) fn cells(count: usize, zones: usize, total: CellCapacity) -> Vec<FleetCell> {
     (0..count)
         .map(|nth| cell(&format!("cell-{nth:04}"), &format!("z{}", nth % zones), total))
         .collect()
 }
 
 /// The cell with so much in use.
-pub(in crate::auction) fn used(cell: Cell, memory_mb: u32, disk_mb: u32, containers: u32) -> Cell {
+pub(in crate::auction) fn used(
+    cell: FleetCell,
+    memory_mb: u32,
+    disk_mb: u32,
+    containers: u32,
+) -> FleetCell {
     let total = cell.info.capacity;
     let free = capacity(
         total.memory_mb - memory_mb,
         total.disk_mb - disk_mb,
         total.containers - containers,
     );
-    Cell { free, ..cell }
+    FleetCell { free, ..cell }
 }
 
-pub(in crate::auction) fn info(mut cell: Cell, change: impl FnOnce(&mut CellInfo)) -> Cell {
+pub(in crate::auction) fn info(
+    mut cell: FleetCell,
+    change: impl FnOnce(&mut CellInfo),
+) -> FleetCell {
     change(Arc::make_mut(&mut cell.info));
     cell
 }
@@ -102,15 +110,15 @@ pub(in crate::auction) fn task(guid: &str, requirements: Arc<Requirements>) -> T
 pub(in crate::auction) struct Decided {
     pub(in crate::auction) fleet: Fleet,
     pub(in crate::auction) batch: Batch,
-    pub(in crate::auction) outcome: Outcome,
+    pub(in crate::auction) outcome: Decision,
 }
 
 pub(in crate::auction) fn decide(
-    settings: &Settings,
-    cells: Vec<Cell>,
+    settings: &AuctionSettings,
+    cells: Vec<FleetCell>,
     lrps: Vec<LrpStart>,
     tasks: Vec<TaskStart>,
-    residents: &impl Residents,
+    residents: &impl PlacedInstances,
 ) -> Decided {
     let (fleet, batch) = (Fleet::new(cells), Batch::of(lrps, tasks));
     let outcome = auction(settings, &fleet, &batch, residents);
@@ -120,13 +128,15 @@ pub(in crate::auction) fn decide(
 
 impl Decided {
     /// Such as `p/0` or `t`.
-    pub(in crate::auction) fn name(&self, work: Work) -> String {
+    pub(in crate::auction) fn name(&self, work: BatchItem) -> String {
         match work {
-            Work::Lrp { start, index } => {
+            BatchItem::Lrp { start, index } => {
                 let start = self.batch.lrps().nth(start as usize).unwrap();
                 format!("{}/{index}", start.process_guid)
             }
-            Work::Task(at) => self.batch.tasks().nth(at as usize).unwrap().task_guid.to_string(),
+            BatchItem::Task(at) => {
+                self.batch.tasks().nth(at as usize).unwrap().task_guid.to_string()
+            }
         }
     }
 

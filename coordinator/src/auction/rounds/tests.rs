@@ -19,7 +19,7 @@ struct Wanting {
     unwanted: BTreeSet<String>,
 }
 
-impl Board for Wanting {
+impl InstanceIndex for Wanting {
     fn each_instance(
         &self,
         process: &ProcessGuid,
@@ -59,8 +59,8 @@ fn load(cell: &str, version: u64, free: CellCapacity, last_batch: u64) -> CellLo
 }
 
 /// An auction with these cells, all of them empty.
-fn rounds(cells: &[&str]) -> Rounds {
-    let mut rounds = Rounds::new(Settings::default());
+fn rounds(cells: &[&str]) -> Auction {
+    let mut rounds = Auction::new(AuctionSettings::default());
     for name in cells {
         rounds.cell_info(cell(name, "z", ROOM).info);
         rounds.cell_load(load(name, 1, ROOM, 0));
@@ -68,12 +68,12 @@ fn rounds(cells: &[&str]) -> Rounds {
     rounds
 }
 
-fn want(rounds: &mut Rounds, guid: &str, indices: std::ops::Range<u32>, memory_mb: u32) {
+fn want(rounds: &mut Auction, guid: &str, indices: std::ops::Range<u32>, memory_mb: u32) {
     assert_eq!(rounds.request(vec![lrp(guid, indices, needs(memory_mb, 1))], vec![]), 0);
 }
 
 /// Such as `a#1: p/0 p/1`, for each batch.
-fn sent(orders: &Orders) -> Vec<String> {
+fn sent(orders: &RoundResult) -> Vec<String> {
     let text = |(cell, batch): &(CellId, WorkBatch)| {
         let lrps = batch.lrps.iter().flat_map(|start| {
             start.indices.iter().map(|index| format!("{}/{index}", start.process_guid))
@@ -85,7 +85,7 @@ fn sent(orders: &Orders) -> Vec<String> {
     orders.sends.iter().map(text).collect()
 }
 
-fn unplaced(orders: &Orders) -> Vec<String> {
+fn unplaced(orders: &RoundResult) -> Vec<String> {
     let text = |work: &Unplaced| match work {
         Unplaced::Lrp(key, why) => format!("{}/{}: {why}", key.process_guid, key.index),
         Unplaced::Task(guid, why) => format!("{guid}: {why}"),
@@ -165,7 +165,7 @@ fn the_room_of_refused_work_is_free_again() {
     let refused = WorkBatch { lrps: vec![lrp("p", [0], needs(60, 1))], ..nothing() };
     rounds.answered(NOW, &id("a"), 1, &refused);
     let cell = rounds.cells[&id("a")].cell().unwrap();
-    assert_eq!((cell.free, cell.standing), (capacity(60, 99, 9), Standing::Takes));
+    assert_eq!((cell.free, cell.standing), (capacity(60, 99, 9), Eligibility::Takes));
     assert_eq!(sent(&rounds.run_round(NOW, &Wanting::default())), ["a#2: p/0"]);
 }
 
@@ -312,11 +312,11 @@ fn a_simulation_does_nothing_and_says_what_would_be() {
     let batch = Batch::of(vec![lrp("p", [0], needs(60, 1)), lrp("q", [0], needs(60, 1))], vec![]);
     let round = rounds.simulate(batch, &Wanting::default());
     assert_eq!((round.outcome().placements.len(), round.outcome().failures.len()), (1, 1));
-    let why = round.explain(&Subject::Lrp(process("q"), 0)).unwrap();
+    let why = round.explain(&ExplainTarget::Lrp(process("q"), 0)).unwrap();
     assert_eq!(why.candidates, 0);
-    assert_eq!(rounds.explain(&Subject::Lrp(process("p"), 0)), None, "it is not remembered");
+    assert_eq!(rounds.explain(&ExplainTarget::Lrp(process("p"), 0)), None, "it is not remembered");
     assert_eq!(sent(&rounds.run_round(NOW, &Wanting::default())), ["a#1: p/0"]);
-    assert_eq!(rounds.explain(&Subject::Lrp(process("p"), 0)).unwrap().round, 1);
+    assert_eq!(rounds.explain(&ExplainTarget::Lrp(process("p"), 0)).unwrap().round, 1);
 }
 
 /// What the requirements take, as a load counts it.

@@ -13,7 +13,7 @@ fn equal_cells_get_as_many_as_each_other_within_one() {
         for zones in [1, 2, 3] {
             let cells = cells(cells_count, zones, ROOMY);
             let starts = singles("p", instances, &needs(1, 1));
-            let decided = decide(&Settings::default(), cells, starts, vec![], &());
+            let decided = decide(&AuctionSettings::default(), cells, starts, vec![], &());
             let mean = u32::try_from(instances / cells_count).unwrap();
             for count in decided.counts() {
                 assert!(count.abs_diff(mean) <= 1, "{cells_count} × {instances}: {count}");
@@ -46,7 +46,7 @@ fn mixed_sizes_come_out_within_ten() {
         let total: usize = starts.iter().map(|start| start.indices.len()).sum();
         assert_eq!(total, 2_050 * scale);
         let cells = cells(cells_count, 2, ROOMY);
-        let decided = decide(&Settings::default(), cells, starts, vec![], &());
+        let decided = decide(&AuctionSettings::default(), cells, starts, vec![], &());
         assert!(decided.outcome.failures.is_empty());
         let mean = u32::try_from(total / cells_count).unwrap();
         for count in decided.counts() {
@@ -56,7 +56,7 @@ fn mixed_sizes_come_out_within_ten() {
 }
 
 /// 95 cells and 5 empty ones, after a deploy. How many go to each depends on what "full" means.
-fn deploy(settings: &Settings, in_use: u32) -> Vec<u32> {
+fn deploy(settings: &AuctionSettings, in_use: u32) -> Vec<u32> {
     let all = cells(100, 2, capacity(100, 100, 100));
     let cells = all
         .into_iter()
@@ -71,14 +71,14 @@ fn deploy(settings: &Settings, in_use: u32) -> Vec<u32> {
 
 #[test]
 fn five_empty_cells_beside_full_ones_share_what_comes() {
-    let counts = deploy(&Settings::default(), 100);
+    let counts = deploy(&AuctionSettings::default(), 100);
     assert_eq!(counts[..95], [0; 95]);
     assert!(spread(&counts[95..]) <= 1, "{:?}", &counts[95..]);
 }
 
 #[test]
 fn five_empty_cells_beside_half_full_ones_catch_up() {
-    let counts = deploy(&Settings { starting_weight: 0, ..Settings::default() }, 50);
+    let counts = deploy(&AuctionSettings { starting_weight: 0, ..AuctionSettings::default() }, 50);
     let after: Vec<u32> = counts
         .iter()
         .enumerate()
@@ -87,7 +87,7 @@ fn five_empty_cells_beside_half_full_ones_catch_up() {
     assert!(spread(&after) <= 1, "{after:?}");
     // With starting containers weighing, empty cells are not run over: they take more than the
     // others, equally many each, and stay below them.
-    let counts = deploy(&Settings::default(), 50);
+    let counts = deploy(&AuctionSettings::default(), 50);
     assert!(spread(&counts[..95]) <= 1 && spread(&counts[95..]) <= 1, "{counts:?}");
     assert!(counts[95] > counts[0] && counts[95] < counts[0] + 50, "{counts:?}");
 }
@@ -95,10 +95,11 @@ fn five_empty_cells_beside_half_full_ones_catch_up() {
 #[test]
 fn two_zones_get_equal_numbers_even_if_the_only_cell_of_one_is_loaded() {
     let total = capacity(1_000, 1_000, 1_000);
-    let mut cells: Vec<Cell> = (0..10).map(|nth| cell(&format!("a{nth}"), "a", total)).collect();
+    let mut cells: Vec<FleetCell> =
+        (0..10).map(|nth| cell(&format!("a{nth}"), "a", total)).collect();
     cells.push(used(cell("b0", "b", total), 900, 900, 900));
     let decided =
-        decide(&Settings::default(), cells, vec![lrp("p", 0..20, needs(1, 1))], vec![], &());
+        decide(&AuctionSettings::default(), cells, vec![lrp("p", 0..20, needs(1, 1))], vec![], &());
     assert_eq!(decided.zones("p"), [10, 10]);
 }
 
@@ -106,7 +107,7 @@ fn two_zones_get_equal_numbers_even_if_the_only_cell_of_one_is_loaded() {
 fn index_0_comes_first_and_large_before_small_when_not_all_fits() {
     let cells = cells(2, 1, capacity(10, 100, 100));
     let starts = vec![lrp("large", [0, 1], needs(6, 1)), lrp("small", [0, 1, 2], needs(4, 1))];
-    let decided = decide(&Settings::default(), cells, starts, vec![], &());
+    let decided = decide(&AuctionSettings::default(), cells, starts, vec![], &());
     let placed: Vec<String> = decided.placed().into_iter().map(|(work, _)| work).collect();
     assert_eq!(placed, ["large/0", "small/0", "large/1", "small/1"]);
     let text = "insufficient resources: memory".to_owned();
@@ -116,7 +117,11 @@ fn index_0_comes_first_and_large_before_small_when_not_all_fits() {
 #[test]
 fn with_bin_packing_counts_do_not_rise_with_the_index_inside_a_zone() {
     for (weight, starting_weight) in [(1, 0), (25, 1), (100, 1), (1_000, 0), (1_000_000, 5)] {
-        let settings = Settings { bin_pack_weight: weight, starting_weight, ..Settings::default() };
+        let settings = AuctionSettings {
+            bin_pack_weight: weight,
+            starting_weight,
+            ..AuctionSettings::default()
+        };
         let starts = singles("p", 500, &needs(1, 1));
         let decided = decide(&settings, cells(20, 2, ROOMY), starts, vec![], &());
         let counts = decided.counts();

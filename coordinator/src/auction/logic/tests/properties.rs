@@ -3,7 +3,7 @@
 use volvox_protocol::random::SplitMix;
 
 use super::*;
-use crate::auction::explain::{Round, Subject, Verdict};
+use crate::auction::explain::{ExplainTarget, ExplainedResult, Round};
 use crate::auction::filter::judge;
 use crate::auction::settings::ZonePolicy;
 
@@ -13,8 +13,8 @@ type Residing = BTreeMap<ProcessGuid, Vec<CellId>>;
 
 /// Everything that a decision is made from.
 struct Case {
-    settings: Settings,
-    cells: Vec<Cell>,
+    settings: AuctionSettings,
+    cells: Vec<FleetCell>,
     lrps: Vec<LrpStart>,
     tasks: Vec<TaskStart>,
     residents: Residing,
@@ -43,7 +43,7 @@ fn random_case(seed: u64) -> Case {
     let mut random = SplitMix(seed);
     let random = &mut random;
     let zones = 1 + random.below(4);
-    let cells: Vec<Cell> = (0..random.below(14))
+    let cells: Vec<FleetCell> = (0..random.below(14))
         .map(|nth| {
             let total = capacity(1 + small(random, 300), small(random, 300), 1 + small(random, 20));
             let zone = format!("z{}", random.below(zones));
@@ -59,15 +59,15 @@ fn random_case(seed: u64) -> Case {
                 it.volume_drivers = some(random, &["nfs", "smb"]);
             });
             let standing = match random.below(12) {
-                0 => Standing::Unhealthy,
-                1 => Standing::Evacuating,
-                _ => Standing::Takes,
+                0 => Eligibility::Unhealthy,
+                1 => Eligibility::Evacuating,
+                _ => Eligibility::Takes,
             };
             let in_use = |random: &mut SplitMix, all: u32| small(random, all as usize + 1) / 3;
             let in_use =
                 [total.memory_mb, total.disk_mb, total.containers].map(|all| in_use(random, all));
             let cell = used(cell, in_use[0], in_use[1], in_use[2]);
-            Cell { starting: small(random, 3), standing, ..cell }
+            FleetCell { starting: small(random, 3), standing, ..cell }
         })
         .collect();
     let lrps: Vec<LrpStart> = (0..random.below(10))
@@ -87,7 +87,7 @@ fn random_case(seed: u64) -> Case {
         1 => ZonePolicy::Preferred { zones: ["z0", "z1", "gone"].map(str::to_owned).to_vec() },
         _ => ZonePolicy::Even,
     };
-    let settings = Settings {
+    let settings = AuctionSettings {
         zone_policy,
         starting_weight: small(random, 4),
         bin_pack_weight: if random.once_in(5) { small(random, 500) } else { 0 },
@@ -102,12 +102,12 @@ fn decided(case: &Case) -> Decided {
     decide(settings, cells.clone(), lrps.clone(), tasks.clone(), residents)
 }
 
-fn requirements(batch: &Batch, work: Work) -> Arc<Requirements> {
+fn requirements(batch: &Batch, work: BatchItem) -> Arc<Requirements> {
     match work {
-        Work::Lrp { start, .. } => {
+        BatchItem::Lrp { start, .. } => {
             Arc::clone(&batch.lrps().nth(start as usize).unwrap().requirements)
         }
-        Work::Task(at) => Arc::clone(&batch.tasks().nth(at as usize).unwrap().requirements),
+        BatchItem::Task(at) => Arc::clone(&batch.tasks().nth(at as usize).unwrap().requirements),
     }
 }
 
@@ -121,7 +121,7 @@ fn no_cell_is_overfilled_and_no_filter_is_passed_by() {
         for placement in &decided.outcome.placements {
             let cell = &decided.fleet.cells()[placement.cell as usize];
             let needs = requirements(&decided.batch, placement.work);
-            assert_eq!(cell.standing, Standing::Takes, "seed {seed}");
+            assert_eq!(cell.standing, Eligibility::Takes, "seed {seed}");
             assert_eq!(judge(&cell.info, &needs), Ok(()), "seed {seed}");
             let free = &mut free[placement.cell as usize];
             let left = |free: u32, need: u32| free.checked_sub(need).expect("overfilled");
@@ -150,19 +150,21 @@ fn every_choice_is_the_best_of_all_cells_and_what_fails_has_no_candidate() {
         let round = Round::decide(1, case.settings, fleet, batch, case.residents);
         for piece in work {
             let subject = match piece {
-                Work::Lrp { start, index } => {
-                    Subject::Lrp(lrps[start as usize].process_guid.clone(), index)
+                BatchItem::Lrp { start, index } => {
+                    ExplainTarget::Lrp(lrps[start as usize].process_guid.clone(), index)
                 }
-                Work::Task(task) => Subject::Task(tasks[task as usize].task_guid.clone()),
+                BatchItem::Task(task) => {
+                    ExplainTarget::Task(tasks[task as usize].task_guid.clone())
+                }
             };
             let why = round.explain(&subject).expect("it was part of the round");
             assert_eq!(why.candidates + why.ruled_out.len(), round.fleet().cells().len());
             match &why.verdict {
-                Verdict::Placed(cell) => {
+                ExplainedResult::Placed(cell) => {
                     assert_eq!(why.best.first().map(|it| &it.cell), Some(cell), "seed {seed}");
                     placed += 1;
                 }
-                Verdict::Unplaced(error) => {
+                ExplainedResult::Unplaced(error) => {
                     let waits = limited && error.starts_with("waiting");
                     assert!(waits || why.candidates == 0, "seed {seed}: {subject:?} {why:?}");
                     failed += 1;
@@ -186,8 +188,8 @@ fn one_piece_that_fits_somewhere_is_placed() {
         let decided = decided(&case);
         let Some(work) = decided.batch.order().first().copied() else { continue };
         let needs = requirements(&decided.batch, work);
-        let fits = |cell: &Cell| {
-            cell.standing == Standing::Takes
+        let fits = |cell: &FleetCell| {
+            cell.standing == Eligibility::Takes
                 && judge(&cell.info, &needs).is_ok()
                 && cell.free.memory_mb >= needs.memory_mb
                 && cell.free.disk_mb >= needs.disk_mb
@@ -275,7 +277,7 @@ fn greedy(work: &[[u64; 3]], count: usize) -> Vec<[u64; 3]> {
         lrp(&format!("p{nth}"), [0], needs(size(*memory), size(*disk)))
     };
     let starts = work.iter().enumerate().map(start).collect();
-    let settings = Settings { starting_weight: 0, ..Settings::default() };
+    let settings = AuctionSettings { starting_weight: 0, ..AuctionSettings::default() };
     let decided = decide(&settings, cells(count, 1, total), starts, vec![], &());
     let mut loads = vec![[0; 3]; count];
     for placement in &decided.outcome.placements {
@@ -307,12 +309,12 @@ fn a_cold_fill_is_even_by_every_measure() {
         .sum();
     let guids: Vec<String> = starts.iter().map(|it| it.process_guid.to_string()).collect();
     let cells = cells(60, 3, capacity(65_536, 204_800, 250));
-    let decided = decide(&Settings::default(), cells, starts, vec![], &());
+    let decided = decide(&AuctionSettings::default(), cells, starts, vec![], &());
     assert!(decided.counts().iter().all(|count| count.abs_diff(30) <= 1), "{:?}", decided.counts());
     let mut used = vec![0; 60];
     let mut on_cell = std::collections::BTreeSet::new();
     for placement in &decided.outcome.placements {
-        let Work::Lrp { start, .. } = placement.work else { continue };
+        let BatchItem::Lrp { start, .. } = placement.work else { continue };
         used[placement.cell as usize] += requirements(&decided.batch, placement.work).memory_mb;
         assert!(on_cell.insert((start, placement.cell)), "two of one LRP on one cell");
     }

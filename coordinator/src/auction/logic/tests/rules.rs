@@ -12,18 +12,23 @@ fn at(cells: &[(&str, usize)]) -> Vec<CellId> {
 
 /// The cell of the only piece of work.
 #[track_caller]
-fn check(cells: Vec<Cell>, residents: &[(&str, usize)], expected: &str) {
+fn check(cells: Vec<FleetCell>, residents: &[(&str, usize)], expected: &str) {
     let residents = BTreeMap::from([(process("p"), at(residents))]);
     let starts = vec![lrp("p", [0], needs(10, 10))];
-    let decided = decide(&Settings::default(), cells, starts, vec![], &residents);
+    let decided = decide(&AuctionSettings::default(), cells, starts, vec![], &residents);
     assert_eq!(decided.placed(), [("p/0".to_owned(), expected.to_owned())]);
 }
 
 /// What the consumer of the only piece of work reads.
 #[track_caller]
-fn check_error(cells: Vec<Cell>, want: Requirements, expected: &str) {
-    let decided =
-        decide(&Settings::default(), cells, vec![lrp("p", [0], Arc::new(want))], vec![], &());
+fn check_error(cells: Vec<FleetCell>, want: Requirements, expected: &str) {
+    let decided = decide(
+        &AuctionSettings::default(),
+        cells,
+        vec![lrp("p", [0], Arc::new(want))],
+        vec![],
+        &(),
+    );
     assert_eq!(decided.failed(), [("p/0".to_owned(), expected.to_owned())]);
 }
 
@@ -49,7 +54,7 @@ fn otherwise_the_least_used_cell_wins() {
         let fuller = used(cell("a", "z", ROOM), more.0, more.1, more.2);
         check(vec![fuller, cell("b", "z", ROOM)], &[], "b");
     }
-    let starting = Cell { starting: 1, ..cell("a", "z", ROOM) };
+    let starting = FleetCell { starting: 1, ..cell("a", "z", ROOM) };
     check(vec![starting, cell("b", "z", ROOM)], &[], "b");
 }
 
@@ -61,12 +66,13 @@ fn a_fuller_zone_is_taken_when_the_emptier_has_no_room() {
 
 #[test]
 fn cells_that_are_unhealthy_or_evacuating_get_nothing() {
-    for standing in [Standing::Unhealthy, Standing::Evacuating, Standing::Silent, Standing::Refused]
+    for standing in
+        [Eligibility::Unhealthy, Eligibility::Evacuating, Eligibility::Silent, Eligibility::Refused]
     {
-        let out = Cell { standing, ..cell("a", "z1", ROOM) };
+        let out = FleetCell { standing, ..cell("a", "z1", ROOM) };
         check(vec![out.clone(), used(cell("b", "z2", ROOM), 900, 0, 0)], &[("b", 5)], "b");
         // One that refused work is there, and has less than it said.
-        let expected = if standing == Standing::Refused {
+        let expected = if standing == Eligibility::Refused {
             "insufficient resources"
         } else {
             "unable to communicate to compatible cells"
@@ -78,7 +84,7 @@ fn cells_that_are_unhealthy_or_evacuating_get_nothing() {
 #[test]
 fn cells_are_packed_in_order_even_if_the_weight_is_too_large_to_count() {
     for bin_pack_weight in [1_000, u32::MAX] {
-        let settings = Settings { bin_pack_weight, ..Settings::default() };
+        let settings = AuctionSettings { bin_pack_weight, ..AuctionSettings::default() };
         let fleet = cells(200, 2, capacity(100, 100, 10));
         let starts = singles("p", 500, &needs(30, 1));
         let decided = decide(&settings, fleet, starts, vec![], &());
@@ -99,7 +105,7 @@ fn work_that_nobody_can_take_does_not_stop_what_comes_after() {
         lrp("fits-b", [0], needs(10, 50)),
         lrp("both-again", [0], needs(60, 60)),
     ];
-    let decided = decide(&Settings::default(), fleet, starts, vec![], &());
+    let decided = decide(&AuctionSettings::default(), fleet, starts, vec![], &());
     let placed = [("fits-a/0", "a"), ("fits-b/0", "b")];
     assert_eq!(decided.placed(), placed.map(|(work, cell)| (work.to_owned(), cell.to_owned())));
     let failed = [
@@ -113,7 +119,7 @@ fn work_that_nobody_can_take_does_not_stop_what_comes_after() {
 
 #[test]
 fn cells_of_many_kinds_are_told_apart() {
-    let fleet: Vec<Cell> = (0..300)
+    let fleet: Vec<FleetCell> = (0..300)
         .map(|nth| {
             let tag = format!("tag-{}", nth % 100);
             info(cell(&format!("c{nth:03}"), "z", ROOM), |it| it.placement_tags = vec![tag])
@@ -124,7 +130,7 @@ fn cells_of_many_kinds_are_told_apart() {
     assert_eq!(built.kind_of(7), built.kind_of(107));
     let want = Requirements { placement_tags: vec!["tag-42".to_owned()], ..(*needs(1, 1)).clone() };
     let starts = vec![lrp("p", 0..3, Arc::new(want))];
-    let decided = decide(&Settings::default(), fleet, starts, vec![], &());
+    let decided = decide(&AuctionSettings::default(), fleet, starts, vec![], &());
     let mut on: Vec<String> = decided.placed().into_iter().map(|(_, cell)| cell).collect();
     on.sort();
     assert_eq!(on, ["c042", "c142", "c242"]);
@@ -134,20 +140,20 @@ fn cells_of_many_kinds_are_told_apart() {
 fn instances_on_unhealthy_cells_count_for_their_zone_and_those_on_evacuating_ones_do_not() {
     let fleet = |standing| {
         vec![
-            Cell { standing, ..cell("a1", "z1", ROOM) },
+            FleetCell { standing, ..cell("a1", "z1", ROOM) },
             cell("a2", "z1", ROOM),
             used(cell("b", "z2", ROOM), 500, 0, 0),
         ]
     };
-    check(fleet(Standing::Unhealthy), &[("a1", 1)], "b");
-    check(fleet(Standing::Evacuating), &[("a1", 1)], "a2");
+    check(fleet(Eligibility::Unhealthy), &[("a1", 1)], "b");
+    check(fleet(Eligibility::Evacuating), &[("a1", 1)], "a2");
 }
 
 #[test]
 fn tasks_go_by_load_alone() {
     let fleet = vec![cell("a", "z1", ROOM), used(cell("b", "z2", ROOM), 500, 500, 50)];
     let tasks = vec![task("t1", needs(10, 10)), task("t2", needs(10, 10))];
-    let decided = decide(&Settings::default(), fleet, vec![], tasks, &());
+    let decided = decide(&AuctionSettings::default(), fleet, vec![], tasks, &());
     let placed: Vec<String> = decided.placed().into_iter().map(|(_, cell)| cell).collect();
     assert_eq!(placed, ["a", "a"], "not even to spread over zones");
 }
@@ -157,7 +163,7 @@ fn definitions_of_one_process_are_spread_as_one() {
     let old = lrp("p", [0], needs(10, 10));
     let new = LrpStart { definition_id: "v2".parse().unwrap(), ..old.clone() };
     let fleet = vec![cell("a", "z1", ROOM), used(cell("b", "z2", ROOM), 900, 900, 90)];
-    let decided = decide(&Settings::default(), fleet, vec![old, new], vec![], &());
+    let decided = decide(&AuctionSettings::default(), fleet, vec![old, new], vec![], &());
     assert_eq!(decided.counts(), [1, 1]);
 }
 
@@ -210,10 +216,10 @@ fn each_error_names_what_was_nearest() {
 
 #[test]
 fn the_limit_on_starts_counts_all_cells_and_this_round() {
-    let settings = Settings { in_flight_starts: 5, ..Settings::default() };
+    let settings = AuctionSettings { in_flight_starts: 5, ..AuctionSettings::default() };
     let fleet = vec![
-        Cell { starting: 1, ..cell("a", "z", ROOM) },
-        Cell { starting: 2, standing: Standing::Evacuating, ..cell("b", "z", ROOM) },
+        FleetCell { starting: 1, ..cell("a", "z", ROOM) },
+        FleetCell { starting: 2, standing: Eligibility::Evacuating, ..cell("b", "z", ROOM) },
     ];
     let starts = vec![lrp("p", 0..3, needs(1, 1))];
     let decided = decide(&settings, fleet, starts, vec![task("t", needs(1, 1))], &());
@@ -225,7 +231,7 @@ fn the_limit_on_starts_counts_all_cells_and_this_round() {
 #[test]
 fn two_clusters_do_not_fill_the_same_cell_first() {
     let first = |seed| {
-        let settings = Settings { seed, ..Settings::default() };
+        let settings = AuctionSettings { seed, ..AuctionSettings::default() };
         let starts = vec![lrp("p", [0], needs(1, 1))];
         decide(&settings, cells(50, 1, ROOM), starts, vec![], &()).placed()[0].1.clone()
     };
@@ -234,9 +240,9 @@ fn two_clusters_do_not_fill_the_same_cell_first() {
     assert_eq!(first(3), first(3));
 }
 
-fn preferred(zones: &[&str]) -> Settings {
+fn preferred(zones: &[&str]) -> AuctionSettings {
     let zones = zones.iter().map(|zone| (*zone).to_owned()).collect();
-    Settings { zone_policy: ZonePolicy::Preferred { zones }, ..Settings::default() }
+    AuctionSettings { zone_policy: ZonePolicy::Preferred { zones }, ..AuctionSettings::default() }
 }
 
 #[test]
@@ -270,7 +276,7 @@ fn the_first_two_indices_may_leave_their_preferred_zone_and_the_others_wait() {
     for (_, error) in decided.failed() {
         assert_eq!(error, "unable to communicate to compatible cells");
     }
-    let full: Vec<Cell> = cells(6, 3, ROOM)
+    let full: Vec<FleetCell> = cells(6, 3, ROOM)
         .into_iter()
         .map(|it| if it.info.zone == "z0" { it } else { used(it, 1_000, 0, 0) })
         .collect();

@@ -73,7 +73,7 @@ impl Truth {
 
 /// The auction and its cells.
 struct World {
-    rounds: Rounds,
+    rounds: Auction,
     cells: Vec<Truth>,
     asked: BTreeSet<String>,
     ended: BTreeSet<String>,
@@ -83,7 +83,7 @@ struct World {
 
 impl World {
     fn new(count: usize) -> Self {
-        let mut rounds = Rounds::new(Settings::default());
+        let mut rounds = Auction::new(AuctionSettings::default());
         let mut cells = Vec::new();
         for nth in 0..count {
             let name = format!("c{nth}");
@@ -242,7 +242,8 @@ fn when_all_is_heard_nothing_waits_that_has_room() {
             });
             assert!(!room, "seed {seed}: {start:?} waits though there is room");
         }
-        let under_way: usize = world.rounds.cells.values().map(Heard::batches_under_way).sum();
+        let under_way: usize =
+            world.rounds.cells.values().map(TrackedCell::batches_under_way).sum();
         assert_eq!(under_way, 0, "seed {seed}: what was answered and reflected is forgotten");
     }
 }

@@ -28,7 +28,7 @@ struct Truth {
 
 struct Storm {
     random: SplitMix,
-    rounds: Rounds,
+    rounds: Auction,
     now: Timestamp,
     cells: Vec<Truth>,
     /// Each piece and its memory.
@@ -43,7 +43,7 @@ impl Storm {
     fn new(seed: u64) -> Self {
         let mut storm = Storm {
             random: SplitMix(seed),
-            rounds: Rounds::new(Settings::default()),
+            rounds: Auction::new(AuctionSettings::default()),
             now: NOW,
             cells: Vec::new(),
             asked: BTreeMap::new(),
@@ -215,7 +215,8 @@ fn after_every_storm_everything_runs_that_has_room() {
         }
         let all: usize = storm.cells.iter().map(|it| it.running.len()).sum();
         assert_eq!(all, running.len(), "seed {seed}: nothing runs twice");
-        let under_way: usize = storm.rounds.cells.values().map(Heard::batches_under_way).sum();
+        let under_way: usize =
+            storm.rounds.cells.values().map(TrackedCell::batches_under_way).sum();
         assert_eq!(under_way, 0, "seed {seed}: nothing is remembered for ever");
         assert!(storm.rounds.agenda.len() <= CELLS);
     }

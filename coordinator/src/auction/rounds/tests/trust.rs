@@ -4,7 +4,7 @@ use super::*;
 use std::collections::BTreeMap;
 
 /// A round now, with everything wanted.
-fn think(rounds: &mut Rounds, now: Timestamp) -> Vec<String> {
+fn think(rounds: &mut Auction, now: Timestamp) -> Vec<String> {
     rounds.pass(now);
     sent(&rounds.run_round(now, &Wanting::default()))
 }
@@ -174,7 +174,7 @@ fn what_nobody_answered_to_takes_no_room_and_is_not_kept_for_ever() {
         }
         rounds.unanswered(now, &id("a"), rounds.last_number);
     }
-    let kept = |rounds: &Rounds| {
+    let kept = |rounds: &Auction| {
         let heard = &rounds.cells[&id("a")];
         (heard.batches_given_up(), heard.batches_under_way(), heard.cell().unwrap().free.memory_mb)
     };
@@ -293,15 +293,16 @@ fn rounds_in_vain_do_not_push_others_out_of_memory() {
         assert_eq!(think(&mut rounds, NOW), [""; 0]);
     }
     assert_eq!(rounds.history().rounds().len(), 2);
-    assert_eq!(rounds.explain(&Subject::Lrp(process("p"), 0)).unwrap().round, 1);
-    assert_eq!(rounds.explain(&Subject::Lrp(process("q"), 0)).unwrap().round, 199);
+    assert_eq!(rounds.explain(&ExplainTarget::Lrp(process("p"), 0)).unwrap().round, 1);
+    assert_eq!(rounds.explain(&ExplainTarget::Lrp(process("q"), 0)).unwrap().round, 199);
 }
 
 #[test]
 fn no_more_cells_are_listened_to_than_there_can_be() {
-    let mut rounds = Rounds::default();
-    let mut known: BTreeMap<CellId, Heard> = BTreeMap::new();
-    (0..MOST_CELLS).for_each(|nth| _ = known.insert(id(&format!("c{nth}")), Heard::default()));
+    let mut rounds = Auction::default();
+    let mut known: BTreeMap<CellId, TrackedCell> = BTreeMap::new();
+    (0..MOST_CELLS)
+        .for_each(|nth| _ = known.insert(id(&format!("c{nth}")), TrackedCell::default()));
     rounds.cells = known;
     rounds.cell_info(cell("one-more", "z", ROOM).info);
     rounds.cell_load(load("one-more", 1, ROOM, 0));

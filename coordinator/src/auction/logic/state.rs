@@ -7,13 +7,13 @@ use volvox_protocol::cell::CellCapacity;
 use volvox_protocol::id::ProcessGuid;
 use volvox_protocol::request::Requirements;
 
-use super::Residents;
+use super::PlacedInstances;
 use super::group::Group;
-use super::process::{NOWHERE, Process, ZoneCounts, is_among};
+use super::process::{NOWHERE, ProcessSpread, ZoneCounts, is_among};
 use crate::auction::filter::{Mismatch, PlacementError, Short, judge};
-use crate::auction::fleet::{Fleet, Standing, number};
-use crate::auction::score::{NEVER, Needs, Room, TIE_BITS};
-use crate::auction::settings::{Settings, ZonePolicy, stable_hash};
+use crate::auction::fleet::{Eligibility, Fleet, number};
+use crate::auction::score::{Headroom, NEVER, ResourceRequest, TIE_BITS};
+use crate::auction::settings::{AuctionSettings, ZonePolicy, stable_hash};
 
 /// The process of a task.
 pub(super) const TASK: u32 = u32::MAX;
@@ -24,7 +24,7 @@ const MAY_LEAVE: u32 = 2;
 
 /// A piece of work, as much of it as the choice needs.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::auction) struct Claim {
+pub(in crate::auction) struct WorkItem {
     /// What it wants of a cell beside room.
     pub(in crate::auction) class: u32,
     /// Its process, or [`TASK`].
@@ -32,13 +32,13 @@ pub(in crate::auction) struct Claim {
     /// The instance's index.
     pub(in crate::auction) index: u32,
     /// The room it takes.
-    pub(in crate::auction) needs: Needs,
+    pub(in crate::auction) needs: ResourceRequest,
     /// The same, rounded: what it is weighed by.
-    pub(in crate::auction) weighed: Needs,
+    pub(in crate::auction) weighed: ResourceRequest,
 }
 
 /// What work wants of a cell beside room.
-struct Class {
+struct PlacementClass {
     /// What each kind lacks.
     kinds: Vec<Result<(), Mismatch>>,
     /// The groups that may take it, by zone.
@@ -49,7 +49,7 @@ struct Class {
     tags: Arc<[String]>,
     /// Needs for which no cell of all these had room. As a round goes on there is only less: who
     /// wants as much or more need not look.
-    hopeless: Vec<Needs>,
+    hopeless: Vec<ResourceRequest>,
 }
 
 /// The last answer to what is free: full fleets refuse much, one after the other.
@@ -60,11 +60,11 @@ struct LastFree {
 }
 
 /// How things stand.
-pub(in crate::auction) struct Stand<'a> {
-    settings: &'a Settings,
+pub(in crate::auction) struct RoundState<'a> {
+    settings: &'a AuctionSettings,
     fleet: &'a Fleet,
     /// The cells that take part, group by group. A place in here is a seat.
-    rooms: Vec<Room>,
+    rooms: Vec<Headroom>,
     /// The cell of each seat.
     cells: Vec<u32>,
     /// The group of each seat.
@@ -72,8 +72,8 @@ pub(in crate::auction) struct Stand<'a> {
     /// The seat of each cell.
     seats: Vec<u32>,
     groups: Vec<Group>,
-    classes: Vec<Class>,
-    processes: Vec<Process>,
+    classes: Vec<PlacementClass>,
+    processes: Vec<ProcessSpread>,
     /// The zones in which instances may be preferred, by number.
     preferred: Vec<Option<u32>>,
     /// Containers that are being started, everywhere.
@@ -87,9 +87,9 @@ pub(in crate::auction) struct Stand<'a> {
     scratch: Vec<u32>,
 }
 
-impl<'a> Stand<'a> {
+impl<'a> RoundState<'a> {
     /// How things stand at the beginning of a round.
-    pub(in crate::auction) fn new(settings: &'a Settings, fleet: &'a Fleet) -> Self {
+    pub(in crate::auction) fn new(settings: &'a AuctionSettings, fleet: &'a Fleet) -> Self {
         let mut order: Vec<(u32, u32, u32)> = Vec::with_capacity(fleet.cells().len());
         let mut ranks = vec![0_u32; fleet.zones().len()];
         let mut rank_of = Vec::with_capacity(fleet.cells().len());
@@ -99,14 +99,14 @@ impl<'a> Stand<'a> {
             rank_of.push(ranks[zone as usize]);
             ranks[zone as usize] += 1;
             match cell.standing {
-                Standing::Takes => order.push((zone, fleet.kind_of(place), number(place))),
-                Standing::Refused => refused.push((zone, fleet.kind_of(place))),
-                Standing::Unhealthy | Standing::Evacuating | Standing::Silent => {}
+                Eligibility::Takes => order.push((zone, fleet.kind_of(place), number(place))),
+                Eligibility::Refused => refused.push((zone, fleet.kind_of(place))),
+                Eligibility::Unhealthy | Eligibility::Evacuating | Eligibility::Silent => {}
             }
         }
         order.sort_unstable();
 
-        let mut stand = Stand {
+        let mut stand = RoundState {
             settings,
             fleet,
             rooms: Vec::with_capacity(order.len()),
@@ -133,7 +133,7 @@ impl<'a> Stand<'a> {
             } else {
                 stable_hash(settings.seed, cell.info.cell_id.as_str())
             };
-            let room = Room::new(cell.info.capacity, cell.free, cell.starting, rank, tie);
+            let room = Headroom::new(cell.info.capacity, cell.free, cell.starting, rank, tie);
             let seat = stand.rooms.len();
             let same = |group: &&mut Group| (group.zone, group.kind) == (zone, kind);
             if let Some(group) = stand.groups.last_mut().filter(same) {
@@ -154,7 +154,7 @@ impl<'a> Stand<'a> {
         // By what the filter says, not by what was asked: every image is a root file system of its
         // own, and all of them are one to the cells.
         let kinds: Vec<_> = self.fleet.kinds().iter().map(|kind| judge(kind, like)).collect();
-        let same = |it: &Class| it.kinds == kinds && *it.tags == *like.placement_tags;
+        let same = |it: &PlacementClass| it.kinds == kinds && *it.tags == *like.placement_tags;
         if let Some(known) = self.classes.iter().position(same) {
             return number(known);
         }
@@ -171,19 +171,19 @@ impl<'a> Stand<'a> {
             }
         }
         let tags = like.placement_tags.as_slice().into();
-        self.classes.push(Class { kinds, groups, zones, tags, hopeless: Vec::new() });
+        self.classes.push(PlacementClass { kinds, groups, zones, tags, hopeless: Vec::new() });
         number(self.classes.len() - 1)
     }
 
     /// The number of a process, and where its instances are. On a cell that is being emptied an
     /// instance is as good as gone; on one that takes no work it serves its zone.
-    pub(super) fn process(&mut self, guid: &ProcessGuid, residents: &impl Residents) -> u32 {
+    pub(super) fn process(&mut self, guid: &ProcessGuid, residents: &impl PlacedInstances) -> u32 {
         let hash = stable_hash(0, guid.as_str());
         let mut process =
-            Process { hash, left: 0, seats: Vec::new(), zones: ZoneCounts::default() };
+            ProcessSpread { hash, left: 0, seats: Vec::new(), zones: ZoneCounts::default() };
         residents.each(guid, &mut |cell| {
             let Some(place) = self.fleet.find(cell) else { return };
-            if self.fleet.cells()[place].standing != Standing::Evacuating {
+            if self.fleet.cells()[place].standing != Eligibility::Evacuating {
                 process.add(self.seats[place], self.fleet.zone_of(place));
             }
         });
@@ -197,7 +197,7 @@ impl<'a> Stand<'a> {
     }
 
     /// Finds the best cell and takes its room.
-    pub(super) fn place(&mut self, claim: &Claim) -> Result<u32, PlacementError> {
+    pub(super) fn place(&mut self, claim: &WorkItem) -> Result<u32, PlacementError> {
         if self.limit_reached() {
             return Err(PlacementError::InFlight);
         }
@@ -217,12 +217,12 @@ impl<'a> Stand<'a> {
         }
     }
 
-    fn is_hopeless(&self, claim: &Claim) -> bool {
+    fn is_hopeless(&self, claim: &WorkItem) -> bool {
         self.classes[claim.class as usize].hopeless.iter().any(|it| it.within(claim.needs))
     }
 
     /// Remembers that no cell has room for this, and forgets what follows from it.
-    fn give_up(&mut self, claim: &Claim) {
+    fn give_up(&mut self, claim: &WorkItem) {
         let hopeless = &mut self.classes[claim.class as usize].hopeless;
         if hopeless.iter().any(|it| it.within(claim.needs)) {
             return;
@@ -234,7 +234,7 @@ impl<'a> Stand<'a> {
     }
 
     /// Puts the work on this cell, as was decided once.
-    pub(in crate::auction) fn replay(&mut self, claim: &Claim, cell: u32) {
+    pub(in crate::auction) fn replay(&mut self, claim: &WorkItem, cell: u32) {
         self.take(claim, self.seats[cell as usize]);
     }
 
@@ -243,7 +243,7 @@ impl<'a> Stand<'a> {
         limit > 0 && self.starting >= limit
     }
 
-    fn take(&mut self, claim: &Claim, seat: u32) {
+    fn take(&mut self, claim: &WorkItem, seat: u32) {
         let place = seat as usize;
         self.rooms[place].take(claim.needs);
         self.starting += 1;
@@ -258,7 +258,7 @@ impl<'a> Stand<'a> {
         }
     }
 
-    fn choose(&mut self, claim: &Claim, preferred: Preferred) -> Option<u32> {
+    fn choose(&mut self, claim: &WorkItem, preferred: Preferred) -> Option<u32> {
         if claim.process == TASK {
             let mut best = (NEVER, NOWHERE);
             for place in 0..self.classes[claim.class as usize].groups.len() {
@@ -278,7 +278,7 @@ impl<'a> Stand<'a> {
     }
 
     /// The zones with the fewest instances first; those with equally many together.
-    fn choose_evenly(&mut self, claim: &Claim) -> Option<u32> {
+    fn choose_evenly(&mut self, claim: &WorkItem) -> Option<u32> {
         let mut above = None;
         let mut zones = std::mem::take(&mut self.scratch);
         let found = loop {
@@ -310,7 +310,7 @@ impl<'a> Stand<'a> {
     }
 
     /// The best cell of these zones: the fewest instances of the process, then the lowest cost.
-    fn choose_in(&mut self, claim: &Claim, zones: &[u32]) -> Option<u32> {
+    fn choose_in(&mut self, claim: &WorkItem, zones: &[u32]) -> Option<u32> {
         let mut best = (NEVER, NOWHERE);
         for zone in zones {
             let class = &self.classes[claim.class as usize];
@@ -342,7 +342,7 @@ impl<'a> Stand<'a> {
 
     /// The cheapest cell of the group that has room and no instance of the process, if its key is
     /// below that of the best so far.
-    fn cheapest(&mut self, group: u32, claim: &Claim, best: &mut (u64, u32)) {
+    fn cheapest(&mut self, group: u32, claim: &WorkItem, best: &mut (u64, u32)) {
         let group = &mut self.groups[group as usize];
         let first = group.first;
         let keys = group.keys(claim.weighed, &self.rooms, self.settings);
@@ -356,7 +356,7 @@ impl<'a> Stand<'a> {
         }
     }
 
-    fn explain_none(&mut self, claim: &Claim, preferred: Preferred) -> PlacementError {
+    fn explain_none(&mut self, claim: &WorkItem, preferred: Preferred) -> PlacementError {
         let only = match preferred {
             Preferred::Only(zone) => Some(zone.unwrap_or(u32::MAX)),
             Preferred::Any | Preferred::First(_) => None,
@@ -374,7 +374,7 @@ impl<'a> Stand<'a> {
     }
 
     /// What is short on every cell that was tried: of what even the emptiest has too little.
-    fn short(&mut self, claim: &Claim, only: Option<u32>) -> Short {
+    fn short(&mut self, claim: &WorkItem, only: Option<u32>) -> Short {
         let most = self.most_free(claim.class, only);
         Short {
             containers: most.containers < 1,
@@ -413,7 +413,7 @@ impl<'a> Stand<'a> {
         most
     }
 
-    pub(in crate::auction) fn preferred_zone(&self, claim: &Claim) -> Preferred {
+    pub(in crate::auction) fn preferred_zone(&self, claim: &WorkItem) -> Preferred {
         if claim.process == TASK || self.preferred.is_empty() {
             return Preferred::Any;
         }
@@ -425,22 +425,22 @@ impl<'a> Stand<'a> {
     }
 
     /// What a filter says of a cell.
-    pub(in crate::auction) fn judged(&self, claim: &Claim, cell: usize) -> Result<(), Mismatch> {
+    pub(in crate::auction) fn judged(&self, claim: &WorkItem, cell: usize) -> Result<(), Mismatch> {
         self.classes[claim.class as usize].kinds[self.fleet.kind_of(cell) as usize]
     }
 
     /// A cell's room, if it takes part.
-    pub(in crate::auction) fn room(&self, cell: usize) -> Option<&Room> {
+    pub(in crate::auction) fn room(&self, cell: usize) -> Option<&Headroom> {
         self.rooms.get(self.seats[cell] as usize)
     }
 
     /// The same, with the seat: of equal cells the first seat is taken.
-    pub(in crate::auction) fn seat(&self, cell: usize) -> Option<(u32, &Room)> {
+    pub(in crate::auction) fn seat(&self, cell: usize) -> Option<(u32, &Headroom)> {
         self.room(cell).map(|room| (self.seats[cell], room))
     }
 
     /// How many instances of the claim's process are in the cell's zone, and on the cell.
-    pub(in crate::auction) fn company(&self, claim: &Claim, cell: usize) -> (u32, u32) {
+    pub(in crate::auction) fn company(&self, claim: &WorkItem, cell: usize) -> (u32, u32) {
         let Some(process) = self.processes.get(claim.process as usize) else { return (0, 0) };
         let seat = self.seats[cell];
         let on_cell = process.seats.binary_search_by_key(&seat, |(seat, _)| *seat);
@@ -470,7 +470,7 @@ fn reached(verdict: Result<(), Mismatch>) -> u8 {
     }
 }
 
-fn preferred_zones(settings: &Settings, fleet: &Fleet) -> Vec<Option<u32>> {
+fn preferred_zones(settings: &AuctionSettings, fleet: &Fleet) -> Vec<Option<u32>> {
     match &settings.zone_policy {
         ZonePolicy::Even => Vec::new(),
         ZonePolicy::Preferred { zones } if zones.is_empty() => {

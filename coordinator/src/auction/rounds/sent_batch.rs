@@ -7,11 +7,11 @@ use volvox_protocol::id::{DefinitionId, ProcessGuid, TaskGuid};
 use volvox_protocol::request::{LrpStart, Requirements, TaskStart, WorkBatch};
 use volvox_protocol::time::Timestamp;
 
-use super::heard::{ANSWER_WITHIN, REFLECTED_WITHIN};
+use super::tracked_cell::{ANSWER_WITHIN, REFLECTED_WITHIN};
 
 /// Whether the cell has said which of the work it refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum BatchAnswer {
     /// Not yet; it was sent then.
     Awaited(Timestamp),
     /// Then.
@@ -22,40 +22,40 @@ enum Answer {
 
 /// Whether the cell's load counts the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum InLoad {
+enum LoadReflection {
     NotYet,
     Reflected,
 }
 
 /// A batch on its way, or with a cell whose load does not show it yet.
 #[derive(Debug)]
-pub(super) struct Sent {
+pub(super) struct SentBatch {
     batch: WorkBatch,
     room: CellCapacity,
-    answer: Answer,
-    in_load: InLoad,
+    answer: BatchAnswer,
+    in_load: LoadReflection,
     /// The version of the cell's load that the decision was made from.
     load_version: u64,
 }
 
 /// What a cell gave back.
 #[derive(Debug, Default)]
-pub(super) struct Refused {
+pub(super) struct ReturnedWork {
     pub(super) lrps: Vec<LrpStart>,
     pub(super) tasks: Vec<TaskStart>,
 }
 
-impl Refused {
+impl ReturnedWork {
     pub(super) fn is_empty(&self) -> bool {
         self.lrps.is_empty() && self.tasks.is_empty()
     }
 }
 
-impl Sent {
+impl SentBatch {
     pub(super) fn new(now: Timestamp, batch: WorkBatch, load_version: u64) -> Self {
         let room = room_of(&batch);
-        let (answer, in_load) = (Answer::Awaited(now), InLoad::NotYet);
-        Sent { batch, room, answer, in_load, load_version }
+        let (answer, in_load) = (BatchAnswer::Awaited(now), LoadReflection::NotYet);
+        SentBatch { batch, room, answer, in_load, load_version }
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -72,17 +72,17 @@ impl Sent {
     }
 
     pub(super) fn is_unanswered(&self) -> bool {
-        matches!(self.answer, Answer::Awaited(_))
+        matches!(self.answer, BatchAnswer::Awaited(_))
     }
 
     /// Nobody will answer. It takes no room any more.
     pub(super) fn give_up(&mut self, now: Timestamp) {
-        self.answer = Answer::Never(now);
+        self.answer = BatchAnswer::Never(now);
         self.room = CellCapacity::default();
     }
 
     pub(super) fn is_given_up(&self) -> bool {
-        matches!(self.answer, Answer::Never(_))
+        matches!(self.answer, BatchAnswer::Never(_))
     }
 
     /// Whether the cell has refused all of it.
@@ -95,19 +95,19 @@ impl Sent {
     }
 
     pub(super) fn is_reflected(&self) -> bool {
-        self.in_load == InLoad::Reflected
+        self.in_load == LoadReflection::Reflected
     }
 
     /// The cell's load counts it, or the cell knows nothing of it.
     pub(super) fn reflect(&mut self) {
-        self.in_load = InLoad::Reflected;
+        self.in_load = LoadReflection::Reflected;
     }
 
     /// When it is given up on.
     pub(super) fn deadline(&self) -> Timestamp {
         match self.answer {
-            Answer::Awaited(since) | Answer::Never(since) => since + ANSWER_WITHIN,
-            Answer::Here(since) => since + REFLECTED_WITHIN,
+            BatchAnswer::Awaited(since) | BatchAnswer::Never(since) => since + ANSWER_WITHIN,
+            BatchAnswer::Here(since) => since + REFLECTED_WITHIN,
         }
     }
 
@@ -118,11 +118,11 @@ impl Sent {
 
     /// Takes out what the cell refuses. What was not in the batch is not believed. None: it has
     /// answered before, and a second answer says nothing new.
-    pub(super) fn answered(&mut self, now: Timestamp, refused: &WorkBatch) -> Option<Refused> {
+    pub(super) fn answered(&mut self, now: Timestamp, refused: &WorkBatch) -> Option<ReturnedWork> {
         if !self.is_unanswered() {
             return None;
         }
-        self.answer = Answer::Here(now);
+        self.answer = BatchAnswer::Here(now);
         let named = refused.lrps.iter().flat_map(|start| {
             let of = (&start.process_guid, &start.definition_id);
             start.indices.iter().map(move |index| (of, *index))
@@ -130,7 +130,7 @@ impl Sent {
         let lrps: BTreeSet<((&ProcessGuid, &DefinitionId), u32)> = named.collect();
         let tasks: BTreeSet<&TaskGuid> = refused.tasks.iter().map(|it| &it.task_guid).collect();
 
-        let mut back = Refused::default();
+        let mut back = ReturnedWork::default();
         for start in &mut self.batch.lrps {
             let indices = std::mem::take(&mut start.indices);
             let (given_back, kept) = indices.into_iter().partition(|index| {

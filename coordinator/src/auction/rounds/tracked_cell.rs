@@ -7,8 +7,8 @@ use volvox_protocol::cell::{CellCapacity, CellInfo, CellLoad};
 use volvox_protocol::request::{LrpStart, WorkBatch};
 use volvox_protocol::time::{Backoff, Timestamp};
 
-use super::sent::{Refused, Sent};
-use crate::auction::fleet::{Cell, Standing};
+use super::sent_batch::{ReturnedWork, SentBatch};
+use crate::auction::fleet::{Eligibility, FleetCell};
 
 /// Batches of one cell that may be unanswered. Such a cell gets no more until it answers or is
 /// given up on.
@@ -28,8 +28,8 @@ pub const QUICK_REFUSALS: u32 = 3;
 
 /// For how long a cell gets no work, and why.
 #[derive(Debug, Clone, Copy)]
-struct Pause {
-    standing: Standing,
+struct CellCooldown {
+    standing: Eligibility,
     until: Timestamp,
     /// Whether a new load ends it.
     until_load: bool,
@@ -37,21 +37,21 @@ struct Pause {
 
 /// What was heard of a cell and sent to it.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct TrackedCell {
     info: Option<Arc<CellInfo>>,
     load: Option<CellLoad>,
     /// In the order of their numbers.
-    sent: Vec<Sent>,
-    pause: Option<Pause>,
+    sent: Vec<SentBatch>,
+    pause: Option<CellCooldown>,
     /// Batches in a row that were refused whole or not answered.
     in_vain: u32,
 }
 
-impl Heard {
+impl TrackedCell {
     /// The cell as a round sees it, once it has said both what it is and how it is doing.
-    pub(super) fn cell(&self) -> Option<Cell> {
+    pub(super) fn cell(&self) -> Option<FleetCell> {
         let (info, load) = (self.info.as_ref()?, self.load.as_ref()?);
-        let mut cell = Cell::heard(Arc::clone(info), load);
+        let mut cell = FleetCell::heard(Arc::clone(info), load);
         for sent in self.sent.iter().filter(|sent| !sent.is_reflected()) {
             let CellCapacity { memory_mb, disk_mb, containers } = sent.room();
             cell.free.memory_mb = cell.free.memory_mb.saturating_sub(memory_mb);
@@ -59,11 +59,11 @@ impl Heard {
             cell.free.containers = cell.free.containers.saturating_sub(containers);
             cell.starting = cell.starting.saturating_add(containers);
         }
-        if cell.standing == Standing::Takes {
+        if cell.standing == Eligibility::Takes {
             cell.standing = if self.is_silent() {
-                Standing::Silent
+                Eligibility::Silent
             } else {
-                self.pause.map_or(Standing::Takes, |pause| pause.standing)
+                self.pause.map_or(Eligibility::Takes, |pause| pause.standing)
             };
         }
         Some(cell)
@@ -80,12 +80,12 @@ impl Heard {
 
     /// The instances that were sent and may not be on the board yet.
     pub(super) fn under_way(&self) -> impl Iterator<Item = &LrpStart> {
-        self.sent.iter().filter(|sent| !sent.is_given_up()).flat_map(Sent::lrps)
+        self.sent.iter().filter(|sent| !sent.is_given_up()).flat_map(SentBatch::lrps)
     }
 
     /// What was sent and has not been seen there, when the cell is gone.
     pub(super) fn left_behind(self) -> impl Iterator<Item = WorkBatch> {
-        self.sent.into_iter().map(Sent::into_batch)
+        self.sent.into_iter().map(SentBatch::into_batch)
     }
 
     #[cfg(test)]
@@ -137,14 +137,14 @@ impl Heard {
         self.load = None;
         self.pause = None;
         self.in_vain = 0;
-        self.sent.iter_mut().for_each(Sent::reflect);
+        self.sent.iter_mut().for_each(SentBatch::reflect);
         self.tidy();
     }
 
     /// Notes a batch as sent.
     pub(super) fn note(&mut self, now: Timestamp, batch: WorkBatch) {
         let version = self.load.as_ref().map_or(0, |load| load.version);
-        let mut sent = Sent::new(now, batch, version);
+        let mut sent = SentBatch::new(now, batch, version);
         if sent.number() <= self.last_batch() {
             sent.reflect();
         }
@@ -157,20 +157,20 @@ impl Heard {
         now: Timestamp,
         number: u64,
         refused: &WorkBatch,
-    ) -> Option<Refused> {
+    ) -> Option<ReturnedWork> {
         let sent = self.sent.iter_mut().find(|sent| sent.number() == number)?;
         let back = sent.answered(now, refused)?;
         let (version, whole) = (sent.load_version(), sent.room().containers == 0);
         if back.is_empty() {
             self.in_vain = 0;
-            self.pause = self.pause.filter(|pause| pause.standing != Standing::Silent);
+            self.pause = self.pause.filter(|pause| pause.standing != Eligibility::Silent);
         } else {
             self.in_vain = if whole { self.in_vain.saturating_add(1) } else { 0 };
             let quick = self.in_vain <= QUICK_REFUSALS;
             // If it has said a load since, the picture was wrong and is no longer.
             let said = self.load.as_ref().is_some_and(|load| load.version > version);
             if !(quick && said) {
-                self.pause(now, Standing::Refused, quick);
+                self.pause(now, Eligibility::Refused, quick);
             }
         }
         self.tidy();
@@ -180,28 +180,28 @@ impl Heard {
     /// Nobody will answer to this batch; says whether anybody waited for it. Gossip may come by
     /// way of others, so a new load is no sign that batches come through.
     pub(super) fn unanswered(&mut self, now: Timestamp, number: u64) -> bool {
-        let awaited = |sent: &&mut Sent| sent.number() == number && sent.is_unanswered();
+        let awaited = |sent: &&mut SentBatch| sent.number() == number && sent.is_unanswered();
         let sent = self.sent.iter_mut().find(awaited);
         let waited = sent.is_some();
         if let Some(sent) = sent {
             sent.give_up(now);
             self.tidy();
             self.in_vain = self.in_vain.saturating_add(1);
-            self.pause(now, Standing::Silent, false);
+            self.pause(now, Eligibility::Silent, false);
         }
         waited
     }
 
-    fn pause(&mut self, now: Timestamp, standing: Standing, until_load: bool) {
+    fn pause(&mut self, now: Timestamp, standing: Eligibility, until_load: bool) {
         // A batch that was refused in part is not in vain, and costs the first pause.
         let until = now + PAUSE.after(self.in_vain.max(1));
-        self.pause = Some(Pause { standing, until, until_load });
+        self.pause = Some(CellCooldown { standing, until, until_load });
     }
 
     /// When something here is to be done that nobody will say.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         let pause = self.pause.map(|pause| pause.until);
-        self.sent.iter().map(Sent::deadline).chain(pause).min()
+        self.sent.iter().map(SentBatch::deadline).chain(pause).min()
     }
 
     /// Does what is due by now; says whether that made room.
