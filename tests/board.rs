@@ -13,7 +13,7 @@ use volvox_coordinator::bbs::logic::check::check;
 use volvox_coordinator::bbs::settings::BoardSettings;
 use volvox_coordinator::bbs::store::inspect::Inspection;
 use volvox_coordinator::bbs::store::{DATABASE, SqliteStore, StoreError};
-use volvox_coordinator::core::{Converge, Settings as CoreSettings, Traces};
+use volvox_coordinator::core::{Converge, CoreSettings, Traces};
 use volvox_coordinator::driver::{Bbs, Subscribers};
 use volvox_protocol::event::Event;
 use volvox_protocol::time::Timestamp;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use volvox_coordinator::bbs::command::{CallError, Command};
-use volvox_coordinator::cells::Settings;
+use volvox_coordinator::cells::CellsSettings;
 use volvox_coordinator::cells::orders::MOST_WAITING;
 use volvox_coordinator::cells::settings::HoldPolicy;
 use volvox_mesh::driver::{Mesh, MeshConfig};
@@ -400,7 +400,7 @@ fn holding_plan() -> Plan {
         grace: Duration::from_secs(600),
         gather: Duration::from_secs(60),
     };
-    let cells = Settings { hold, ..Plan::default().cells };
+    let cells = CellsSettings { hold, ..Plan::default().cells };
     Plan { cells, ..Plan::default() }
 }
 
@@ -454,7 +454,7 @@ fn what_is_held_is_replaced_when_an_operator_says_so() {
 
 #[test]
 fn a_lasting_difference_is_one_sync_and_a_passing_one_is_none() {
-    let cells = Settings { mismatch_lasts: Duration::from_secs(2), ..Plan::default().cells };
+    let cells = CellsSettings { mismatch_lasts: Duration::from_secs(2), ..Plan::default().cells };
     let slow = CellPlan { start_takes: Duration::from_millis(400), ..CellPlan::named("a") };
     let stage = stage(&Plan { cells, ..Plan::default() }, [slow]);
     for nth in 0..5 {

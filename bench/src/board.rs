@@ -14,7 +14,7 @@ use volvox_coordinator::bbs::command::{Change, Command, Reply};
 use volvox_coordinator::bbs::logic::Board;
 use volvox_coordinator::bbs::settings::BoardSettings;
 use volvox_coordinator::bbs::store::SqliteStore;
-use volvox_coordinator::core::{Converge, Settings as CoreSettings};
+use volvox_coordinator::core::{Converge, CoreSettings};
 use volvox_coordinator::driver::Bbs;
 use volvox_protocol::actual_lrp::ActualLrp;
 use volvox_protocol::cell::CellPresence;

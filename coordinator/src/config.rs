@@ -18,8 +18,8 @@ use crate::api::tls::Certificate;
 use crate::auction::settings::{AuctionSettings, ZonePolicy};
 use crate::bbs::hub::HubLimits;
 use crate::bbs::settings::BoardSettings;
-use crate::callback::logic::Settings as CallbackSettings;
-use crate::cells::Settings as CellSettings;
+use crate::callback::logic::CallbackSettings;
+use crate::cells::CellsSettings;
 use crate::cells::settings::HoldPolicy;
 
 /// Every key with its default and what it means: what `volvox-coordinator config` prints.
@@ -184,7 +184,7 @@ pub struct Config {
     /// How long members' certificates are valid.
     pub validity: Duration,
     /// The cells.
-    pub cells: CellSettings,
+    pub cells: CellsSettings,
     /// The auction.
     pub auction: AuctionSettings,
     /// The board.
@@ -315,9 +315,9 @@ fn limits(file: &LimitsSection, events: &EventsSection) -> anyhow::Result<Limits
     })
 }
 
-fn cells(file: &CellsSection) -> anyhow::Result<CellSettings> {
-    let default = CellSettings::default();
-    Ok(CellSettings {
+fn cells(file: &CellsSection) -> anyhow::Result<CellsSettings> {
+    let default = CellsSettings::default();
+    Ok(CellsSettings {
         settle_after: Duration::from_secs(file.settle_s.into()),
         hold: HoldPolicy {
             share_percent: within("cells.hold_share_percent", file.hold_share_percent, 0, 100)?,
@@ -515,7 +515,7 @@ mod tests {
         assert_eq!(config.limits, Limits::default());
         assert_eq!(config.memory, HubLimits::default());
         assert_eq!(config.board, BoardSettings::default());
-        assert_eq!(config.cells, CellSettings::default());
+        assert_eq!(config.cells, CellsSettings::default());
         assert_eq!(config.callbacks, CallbackSettings::default());
         let auction = AuctionSettings { seed: config.auction.seed, ..AuctionSettings::default() };
         assert_eq!(config.auction, auction);

@@ -40,26 +40,26 @@ use volvox_protocol::request::{CellOrder, CellRequest, Rejection};
 use volvox_protocol::time::Timestamp;
 use volvox_protocol::validate::Valid;
 
-pub use self::message::{Dispatch, DispatchId, Input, Notice, Now, Output, ReplyId, Signal};
+pub use self::message::{
+    CoreInput, CoreOutput, Dispatch, DispatchId, Notice, Now, ReplyId, Signal,
+};
 pub use self::schedule::Converge;
 use self::schedule::{FIRST_PAUSE, Schedule};
 use self::transaction::Answer;
 pub use self::transaction::{Traces, Transaction};
-use crate::auction::rounds::{Auction, Input as AuctionInput, Unplaced};
+use crate::auction::rounds::{Auction, AuctionInput, Unplaced};
 use crate::auction::settings::AuctionSettings;
 use crate::bbs::clock::Steady;
 use crate::bbs::command::{BoardEffect, CallError, Change, Command, Reply};
 use crate::bbs::logic::Board;
 use crate::bbs::store::StoreError;
 use crate::bbs::view::View;
-use crate::callback::logic::{
-    Callbacks, Effect as CallbackEffect, Key, Question, Settings as CallbackSettings,
-};
-use crate::cells::addresses::{Addresses, Letter, Lost};
-use crate::cells::desk;
-use crate::cells::logic::{Floor, PresentCell, Told};
-use crate::cells::presence::Holding;
-use crate::cells::settings::Settings as CellsSettings;
+use crate::callback::logic::{BoardCall, CallbackOutput, CallbackSettings, Callbacks, Key};
+use crate::cells::admission;
+use crate::cells::logic::{CellStatus, CellTable, Told};
+use crate::cells::loss::HoldStatus;
+use crate::cells::order_queues::{OrderMessage, OrderQueues, Undelivered};
+use crate::cells::settings::CellsSettings;
 
 /// How long a commit may be outstanding. After that nobody knows what became of it.
 pub const COMMIT_WITHIN: Duration = Duration::from_secs(15);
@@ -71,7 +71,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
 /// What an operator may choose, beside the board's own settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct CoreSettings {
     /// Who makes convergence run.
     pub converge: Converge,
     /// Of cells.
@@ -90,10 +90,10 @@ pub struct Core {
     /// What readers read. Changes when a commit has succeeded, and then only.
     view: View,
     schedule: Schedule,
-    floor: Floor,
-    orders: Addresses,
+    floor: CellTable,
+    orders: OrderQueues,
     /// Messages to cells that are under way.
-    under_way: BTreeMap<DispatchId, Letter>,
+    under_way: BTreeMap<DispatchId, OrderMessage>,
     dispatched: u64,
     auction: Auction,
     /// Whether the mesh has said anything. Before that no cell is there because nobody could say so, and
@@ -109,7 +109,7 @@ pub struct Core {
     detached: Option<Arc<StoreError>>,
     /// When the next try is to read it again.
     reload_at: Timestamp,
-    out: Vec<Output>,
+    out: Vec<CoreOutput>,
 }
 
 /// Whether the board is ahead of the disk.
@@ -127,7 +127,7 @@ struct Pending {
     /// After all of those: that were all cells.
     settled: bool,
     /// About tasks whose consumers are being told. No more than there are callbacks.
-    callbacks: VecDeque<(Key, Question)>,
+    callbacks: VecDeque<(Key, BoardCall)>,
     /// What found no cell. The auction holds no further round before it was told.
     unplaced: VecDeque<Unplaced>,
 }
@@ -160,7 +160,7 @@ impl Pending {
 
 impl Core {
     /// A coordinator that has heard of no cell, with a board that was read from its store.
-    pub fn new(now: Now, settings: Settings, board: Board) -> Core {
+    pub fn new(now: Now, settings: CoreSettings, board: Board) -> Core {
         let look_every = LOOK_EVERY.min(settings.cells.mismatch_lasts / 4).max(LEAST_LOOK);
         // Microseconds: no coordinator before us has sent more than one batch in each.
         let last = now.machine.as_nanos() / 1_000;
@@ -169,8 +169,8 @@ impl Core {
             view: View::new(board.records().clone()),
             board,
             schedule: Schedule::new(settings.converge),
-            floor: Floor::new(now.ran, &settings.cells),
-            orders: Addresses::default(),
+            floor: CellTable::new(now.ran, &settings.cells),
+            orders: OrderQueues::default(),
             under_way: BTreeMap::new(),
             dispatched: 0,
             auction: Auction::new(settings.auction).counting_from(last),
@@ -202,7 +202,7 @@ impl Core {
     }
 
     /// A cell that is there and has said what it is.
-    pub fn cell(&self, cell: &CellId) -> Option<PresentCell> {
+    pub fn cell(&self, cell: &CellId) -> Option<CellStatus> {
         self.floor.cell(cell)
     }
 
@@ -217,7 +217,7 @@ impl Core {
     }
 
     /// Whether the loss of many cells is held back now, of how many and until when.
-    pub fn holding(&self) -> Option<Holding> {
+    pub fn holding(&self) -> Option<HoldStatus> {
         self.floor.holding()
     }
 
@@ -278,7 +278,7 @@ impl Core {
 
     /// Takes what is heard, and does what has become due. Always possible, also while a commit is
     /// outstanding.
-    pub fn hear(&mut self, now: Now, signals: impl IntoIterator<Item = Signal>) -> Vec<Output> {
+    pub fn hear(&mut self, now: Now, signals: impl IntoIterator<Item = Signal>) -> Vec<CoreOutput> {
         for signal in signals {
             self.take_signal(now, signal);
             self.follow_floor(now);
@@ -318,7 +318,7 @@ impl Core {
                 self.follow_callbacks(effects);
             }
             Signal::Explain(reply, subject) => {
-                self.out.push(Output::Explained(reply, self.auction.explain(&subject)));
+                self.out.push(CoreOutput::Explained(reply, self.auction.explain(&subject)));
             }
         }
     }
@@ -353,7 +353,7 @@ impl Core {
         &mut self,
         now: Now,
         random: &mut SplitMix,
-        inputs: &mut VecDeque<Input>,
+        inputs: &mut VecDeque<CoreInput>,
     ) -> Transaction {
         debug_assert_eq!(self.commit, Commit::None, "one commit after the other");
         self.commit = Commit::Outstanding;
@@ -392,11 +392,11 @@ impl Core {
         &mut self,
         now: Now,
         random: &mut SplitMix,
-        input: Input,
+        input: CoreInput,
         done: &mut Transaction,
     ) -> Answer {
         match input {
-            Input::Command { reply, command, trace } => {
+            CoreInput::Command { reply, command, trace } => {
                 let begin = done.events.len();
                 let result = self.apply(random, command, done);
                 if let Some(trace) = trace
@@ -406,13 +406,13 @@ impl Core {
                 }
                 Answer::Command(reply, result)
             }
-            Input::Report { reply, requests, deadline } => {
+            CoreInput::Report { reply, requests, deadline } => {
                 let late = now.ran > deadline;
                 let mut answers = Vec::with_capacity(requests.len());
                 for request in requests {
                     let passes = mutated(Bug::RequestsOvertake) && !answers.is_empty();
                     answers.push(match late && !passes {
-                        true => desk::PUT_OFF,
+                        true => admission::PUT_OFF,
                         false => self.request(random, request, done),
                     });
                 }
@@ -428,7 +428,7 @@ impl Core {
         done: &mut Transaction,
     ) -> CellAnswer {
         match Valid::new(request) {
-            Ok(request) => desk::answer(self.apply(random, Command::Cell(request), done)),
+            Ok(request) => admission::answer(self.apply(random, Command::Cell(request), done)),
             Err(invalid) => CellAnswer::Rejected(Rejection::Invalid(invalid.to_string())),
         }
     }
@@ -470,7 +470,7 @@ impl Core {
         now: Now,
         done: Transaction,
         saved: Result<(), StoreError>,
-    ) -> Vec<Output> {
+    ) -> Vec<CoreOutput> {
         self.commit = Commit::None;
         let at = self.clock.now(now.ran, now.machine);
         let Transaction { changes, events, traces, effects, mut answers, is_full_pass, .. } = done;
@@ -482,7 +482,7 @@ impl Core {
                 }
                 if !changes.is_empty() || !events.is_empty() {
                     let commit = self.view.publish(&changes);
-                    self.out.push(Output::Events { commit, events, traces });
+                    self.out.push(CoreOutput::Events { commit, events, traces });
                 }
                 self.carry_out(now, effects);
             }
@@ -528,16 +528,16 @@ impl Core {
     }
 
     /// The database was opened again and read back: what the connection last did was not known.
-    pub fn reloaded(&mut self, now: Now, mut board: Board) -> Vec<Output> {
+    pub fn reloaded(&mut self, now: Now, mut board: Board) -> Vec<CoreOutput> {
         let at = self.clock.now(now.ran, now.machine);
         std::mem::swap(&mut self.board, &mut board);
         self.board.listen_on(at, board);
         self.detached = None;
         warn!("the database was opened again");
         let commit = self.view.replace(self.board.records().clone());
-        self.out.push(Output::Resync { commit });
+        self.out.push(CoreOutput::Resync { commit });
         // It may have more in it than was told.
-        self.out.push(Output::Notice(Notice::AllSync));
+        self.out.push(CoreOutput::Notice(Notice::AllSync));
         let letters = self.orders.sync_all(now.ran);
         letters.into_iter().for_each(|letter| self.dispatch(letter));
         std::mem::take(&mut self.out)
@@ -592,7 +592,7 @@ impl Core {
                 }
                 Told::Settled(cells) => {
                     self.pending.settled = true;
-                    self.out.push(Output::Notice(Notice::Settled(cells)));
+                    self.out.push(CoreOutput::Notice(Notice::Settled(cells)));
                 }
                 Told::Open(cell, member) => {
                     let lost = self.orders.open(&cell, member);
@@ -605,29 +605,29 @@ impl Core {
                 Told::Order(cell, order) => self.order(now, &cell, order),
                 Told::Show(cell) => {
                     let shown = self.floor.cell(&cell);
-                    self.out.push(Output::PublishCell(cell, shown));
+                    self.out.push(CoreOutput::PublishCell(cell, shown));
                 }
-                Told::Note(note) => self.out.push(Output::Notice(Notice::Cell(note))),
+                Told::Note(note) => self.out.push(CoreOutput::Notice(Notice::Cell(note))),
             }
         }
     }
 
-    fn follow_callbacks(&mut self, effects: Vec<CallbackEffect>) {
+    fn follow_callbacks(&mut self, effects: Vec<CallbackOutput>) {
         for effect in effects {
             let notice = match effect {
-                CallbackEffect::Ask(key, question) => {
+                CallbackOutput::Ask(key, question) => {
                     self.pending.callbacks.push_back((key, question));
                     continue;
                 }
-                CallbackEffect::Call(task) => {
-                    self.out.push(Output::Call(task));
+                CallbackOutput::Call(task) => {
+                    self.out.push(CoreOutput::Call(task));
                     continue;
                 }
-                CallbackEffect::Failed(failure) => Notice::CallbackFailed(failure),
-                CallbackEffect::NotOurs(task, why) => Notice::CallbackNotOurs(task, why),
-                CallbackEffect::NotDeleted(task, why) => Notice::CallbackNotDeleted(task, why),
+                CallbackOutput::Failed(failure) => Notice::CallbackFailed(failure),
+                CallbackOutput::NotOurs(task, why) => Notice::CallbackNotOurs(task, why),
+                CallbackOutput::NotDeleted(task, why) => Notice::CallbackNotDeleted(task, why),
             };
-            self.out.push(Output::Notice(notice));
+            self.out.push(CoreOutput::Notice(notice));
         }
     }
 
@@ -665,7 +665,7 @@ impl Core {
             self.order(now, &cell, CellOrder::Work(batch));
         }
         if !round.unplaced.is_empty() {
-            self.out.push(Output::Notice(Notice::Unplaced(round.unplaced.len())));
+            self.out.push(CoreOutput::Notice(Notice::Unplaced(round.unplaced.len())));
         }
         self.pending.unplaced.extend(round.unplaced);
     }
@@ -679,23 +679,23 @@ impl Core {
         }
     }
 
-    fn note_lost(&mut self, now: Now, cell: &CellId, Lost { orders, heard }: Lost) {
+    fn note_lost(&mut self, now: Now, cell: &CellId, Undelivered { orders, heard }: Undelivered) {
         match orders {
             0 => {}
-            _ => self.out.push(Output::Notice(Notice::OrdersLost(cell.clone(), orders))),
+            _ => self.out.push(CoreOutput::Notice(Notice::OrdersLost(cell.clone(), orders))),
         }
         heard.into_iter().for_each(|input| self.auction_hears(now, input));
     }
 
-    fn dispatch(&mut self, letter: Letter) {
+    fn dispatch(&mut self, letter: OrderMessage) {
         self.dispatched += 1;
         let id = DispatchId(self.dispatched);
         if letter.cut_off.is_some() {
-            self.out.push(Output::Notice(Notice::WorkCut(letter.cell.clone())));
+            self.out.push(CoreOutput::Notice(Notice::WorkCut(letter.cell.clone())));
         }
         let (cell, to, orders) = (letter.cell.clone(), letter.member, letter.message.clone());
         self.under_way.insert(id, letter);
-        self.out.push(Output::Send(Dispatch { id, cell, to, orders }));
+        self.out.push(CoreOutput::Send(Dispatch { id, cell, to, orders }));
     }
 
     /// What became of a message. An answer that is not one to each order is none.

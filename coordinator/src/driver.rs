@@ -32,16 +32,16 @@ use volvox_protocol::random::SplitMix;
 use volvox_protocol::time::Timestamp;
 
 use self::inbox::{Inbox, Taken};
-use self::outputs::{Link, Outputs, Shared};
+use self::outputs::{MeshLink, Outputs, Shared};
 pub use crate::bbs::command::{CallError, QUEUE};
 use crate::bbs::command::{Command, Reply};
 use crate::bbs::hub::Hub;
 use crate::bbs::settings::BoardSettings;
 use crate::bbs::store::{DATABASE, LoadReport, SqliteStore, StoreError, backup};
 use crate::bbs::view::View;
-use crate::callback::http::Client;
+use crate::callback::http::CallbackClient;
 use crate::callback::logic::Counts;
-use crate::core::{Core, Input, Now, Settings, Traces};
+use crate::core::{Core, CoreInput, CoreSettings, Now, Traces};
 
 /// Where events go after their commit. Called by the coordinator's thread: it must not wait.
 pub trait Subscribers: Send + 'static {
@@ -74,7 +74,7 @@ pub struct Bbs {
     inbox: Arc<Inbox>,
     view: View,
     shared: Arc<Shared>,
-    link: Arc<OnceLock<Link>>,
+    link: Arc<OnceLock<MeshLink>>,
     database: PathBuf,
     report: Arc<LoadReport>,
     // Declared last: dropping the last handle closes the inbox, then waits here until what was in it
@@ -109,9 +109,9 @@ impl Bbs {
     pub fn open(
         folder: &Path,
         board: BoardSettings,
-        settings: Settings,
+        settings: CoreSettings,
         subscribers: impl Subscribers,
-        client: Option<Client>,
+        client: Option<CallbackClient>,
     ) -> Result<Self, StoreError> {
         let mut store = SqliteStore::open(folder)?;
         let clock = Clock::new();
@@ -225,7 +225,7 @@ struct Driver {
     outputs: Outputs,
     random: SplitMix,
     /// What was too much for the last transaction.
-    inputs: VecDeque<Input>,
+    inputs: VecDeque<CoreInput>,
     clock: Clock,
 }
 

@@ -25,9 +25,9 @@ use crate::api::tls::Tls;
 use crate::api::{Api, Parts, tls};
 use crate::bbs::command::{CallError, Command};
 use crate::bbs::hub::Hub;
-use crate::callback::http::Client;
+use crate::callback::http::CallbackClient;
 use crate::config::Config;
-use crate::core::{Converge, Settings};
+use crate::core::{Converge, CoreSettings};
 use crate::driver::cells::{self, Cells};
 use crate::driver::{Bbs, some_number};
 
@@ -53,10 +53,10 @@ pub async fn start(config: Config, join: Option<&str>) -> anyhow::Result<Coordin
     let clock = system_clock();
     raise_descriptor_limit();
     let hub = Hub::new(some_number(), config.memory);
-    let client = Client::new(&config.callbacks)?;
+    let client = CallbackClient::new(&config.callbacks)?;
     // First: it takes the lock of the data folder, so everything in it is ours from here on.
     let (folder, board, subscribers) = (config.data_dir.clone(), config.board.clone(), hub.clone());
-    let settings = Settings {
+    let settings = CoreSettings {
         converge: Converge::Itself(config.full_pass),
         cells: config.cells.clone(),
         auction: config.auction.clone(),

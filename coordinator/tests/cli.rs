@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use volvox_coordinator::bbs::command::Command as BoardCommand;
 use volvox_coordinator::bbs::settings::BoardSettings;
-use volvox_coordinator::core::{Converge, Settings as CoreSettings};
+use volvox_coordinator::core::{Converge, CoreSettings};
 use volvox_coordinator::driver::Bbs;
 use volvox_protocol::id::Domain;
 

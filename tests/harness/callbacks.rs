@@ -4,16 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use volvox_coordinator::callback::logic::{PER_HOST, Settings, Told, key_of};
+use volvox_coordinator::callback::logic::{CallResult, CallbackSettings, PER_HOST, key_of};
 use volvox_protocol::random::SplitMix;
 use volvox_protocol::task::{Task, TaskState};
 
 use super::world::{Event, For, World};
 
 /// How consumers are called: in some runs few at once, so that there is a line.
-pub(super) fn settings(random: &mut SplitMix) -> Settings {
+pub(super) fn settings(random: &mut SplitMix) -> CallbackSettings {
     let at_once = *random.one_of(&[1, 3, 64]);
-    Settings { at_once, ..Settings::default() }
+    CallbackSettings { at_once, ..CallbackSettings::default() }
 }
 
 impl World {
@@ -30,18 +30,18 @@ impl World {
         if matches!(task.state, TaskState::Pending | TaskState::Running) {
             self.checks.fail(format!("a consumer is told of {guid}, which has not ended"));
         }
-        let timeout = Settings::default().timeout;
+        let timeout = CallbackSettings::default().timeout;
         let random = &mut self.center.random;
         let within = |random: &mut SplitMix, most_ms: u64| {
             Duration::from_millis(1 + random.next() % most_ms)
         };
-        let refused = |why: &str| Told::No(why.to_owned());
-        let again = |why: &str| Told::Again(why.to_owned());
+        let refused = |why: &str| CallResult::No(why.to_owned());
+        let again = |why: &str| CallResult::Again(why.to_owned());
         let how = if self.trouble.callbacks_fail { random.below(8) } else { 7 };
         // When the consumer hears of it, if it does; when the call is over, and what it came to.
         let (heard, over, told) = match how {
             0 => (None, within(random, 20), again("nobody listens there")),
-            1 => (None, within(random, 800), Told::by_status(503)),
+            1 => (None, within(random, 800), CallResult::by_status(503)),
             2 => (None, within(random, 800), refused("no such host")),
             3 => (None, timeout, again("time-out")),
             // It knows, and we do not know that.
@@ -49,11 +49,11 @@ impl World {
             5 => (Some(within(random, 300)), within(random, 300), again("connection reset")),
             6 => {
                 let over = within(random, 7_900);
-                (Some(over / 2), over, Told::by_status(200))
+                (Some(over / 2), over, CallResult::by_status(200))
             }
             _ => {
                 let over = within(random, 800);
-                (Some(over / 2), over, Told::by_status(500))
+                (Some(over / 2), over, CallResult::by_status(500))
             }
         };
         let now = self.now();

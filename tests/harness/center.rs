@@ -14,11 +14,12 @@ use volvox_coordinator::bbs::settings::BoardSettings;
 use volvox_coordinator::bbs::store::{Store as _, StoreError};
 use volvox_coordinator::bbs::view::View;
 use volvox_coordinator::callback::logic::Key;
-use volvox_coordinator::cells::desk::Desk;
-use volvox_coordinator::cells::logic::Note;
-use volvox_coordinator::cells::settings::Settings as CellsSettings;
+use volvox_coordinator::cells::admission::Admission;
+use volvox_coordinator::cells::logic::CellNotice;
+use volvox_coordinator::cells::settings::CellsSettings;
 use volvox_coordinator::core::{
-    Core, Dispatch, DispatchId, Input, Notice, Now, Output, ReplyId, Settings, Signal, Transaction,
+    Core, CoreInput, CoreOutput, CoreSettings, Dispatch, DispatchId, Notice, Now, ReplyId, Signal,
+    Transaction,
 };
 use volvox_mesh::member::MemberEvent;
 use volvox_mesh::request::{AskError, RpcRefusal};
@@ -75,11 +76,11 @@ pub(super) struct Alive {
     pub(super) core: Core,
     store: VirtualStore,
     pub(super) view: View,
-    pub(super) desk: Desk,
+    pub(super) desk: Admission,
     /// What waits for the core.
     signals: VecDeque<Signal>,
-    pub(super) commands: VecDeque<Input>,
-    pub(super) reports: VecDeque<Input>,
+    pub(super) commands: VecDeque<CoreInput>,
+    pub(super) reports: VecDeque<CoreInput>,
     /// Who waits for which answer.
     pub(super) waiting: BTreeMap<ReplyId, Ticket>,
     replies: u64,
@@ -172,7 +173,7 @@ impl World {
         self.checks.board_came_back(board.records());
         let callbacks = callbacks::settings(&mut self.center.random);
         let at_once = callbacks.at_once;
-        let core = Core::new(clocks, Settings { callbacks, ..Settings::default() }, board);
+        let core = Core::new(clocks, CoreSettings { callbacks, ..CoreSettings::default() }, board);
         self.center.life += 1;
         self.checks.list_anew(&core.view().snapshot());
         self.center.alive = Some(Alive {
@@ -286,7 +287,7 @@ impl World {
             return false;
         }
         let reply = alive.new_reply(ticket);
-        alive.commands.push_back(Input::Command { reply, command, trace: None });
+        alive.commands.push_back(CoreInput::Command { reply, command, trace: None });
         self.plan_turn(soon);
         true
     }
@@ -366,17 +367,17 @@ impl World {
         let Center { alive: Some(alive), random, stuck, commit, .. } = &mut self.center else {
             return;
         };
-        let take = |queue: &mut VecDeque<Input>| -> Vec<Input> {
+        let take = |queue: &mut VecDeque<CoreInput>| -> Vec<CoreInput> {
             let count = queue.len().min(BATCH / 2);
             queue.drain(..count).collect()
         };
         let (commands, reports) = (take(&mut alive.commands), take(&mut alive.reports));
-        let mut inputs: VecDeque<Input> = commands.into_iter().chain(reports).collect();
+        let mut inputs: VecDeque<CoreInput> = commands.into_iter().chain(reports).collect();
         let mut asked = Asked::default();
         for input in &inputs {
             match input {
-                Input::Command { command, .. } => asked.note(command),
-                Input::Report { requests, .. } => {
+                CoreInput::Command { command, .. } => asked.note(command),
+                CoreInput::Report { requests, .. } => {
                     requests.iter().for_each(|request| asked.note_request(request));
                 }
             }
@@ -385,8 +386,8 @@ impl World {
         // What was too much for one transaction is first in the next.
         for input in inputs.into_iter().rev() {
             match input {
-                Input::Command { .. } => alive.commands.push_front(input),
-                Input::Report { .. } => alive.reports.push_front(input),
+                CoreInput::Command { .. } => alive.commands.push_front(input),
+                CoreInput::Report { .. } => alive.reports.push_front(input),
             }
         }
         self.checks.writes(transaction.at(), &asked);
@@ -453,7 +454,7 @@ impl World {
         self.look_at_disk();
         let died = self.center.disk.borrow().died();
         let mut told = outputs.iter().filter_map(|output| match output {
-            Output::Events { events, .. } => Some(&events[..]),
+            CoreOutput::Events { events, .. } => Some(&events[..]),
             _ => None,
         });
         if let Some(events) = told.next().filter(|_| self.plan.checks) {
@@ -467,7 +468,7 @@ impl World {
     }
 
     /// What was committed is there, and some were told.
-    fn dies_in_commit(&mut self, died: Died, mut outputs: Vec<Output>) {
+    fn dies_in_commit(&mut self, died: Died, mut outputs: Vec<CoreOutput>) {
         self.count("coordinator died in a commit");
         self.tell(|| format!("the coordinator dies: {died:?}"));
         if died == Died::After && !self.center.random.once_in(3) {
@@ -478,43 +479,43 @@ impl World {
         self.restart_center_later();
     }
 
-    fn follow_all(&mut self, outputs: Vec<Output>) {
+    fn follow_all(&mut self, outputs: Vec<CoreOutput>) {
         outputs.into_iter().for_each(|output| self.follow(output));
     }
 
-    fn follow(&mut self, output: Output) {
+    fn follow(&mut self, output: CoreOutput) {
         match output {
-            Output::Reply(reply, result) => {
+            CoreOutput::Reply(reply, result) => {
                 if let Some(ticket) =
                     self.center.alive.as_mut().and_then(|it| it.waiting.remove(&reply))
                 {
                     self.board_answers(ticket, result);
                 }
             }
-            Output::Answers(reply, answers) => {
+            CoreOutput::Answers(reply, answers) => {
                 if let Some(Ticket::Report(serving)) =
                     self.center.alive.as_mut().and_then(|it| it.waiting.remove(&reply))
                 {
                     self.report_answered(*serving, answers);
                 }
             }
-            Output::Send(dispatch) => self.send(dispatch),
-            Output::Events { events, .. } => self.tell_events(&events),
-            Output::Resync { .. } => {
+            CoreOutput::Send(dispatch) => self.send(dispatch),
+            CoreOutput::Events { events, .. } => self.tell_events(&events),
+            CoreOutput::Resync { .. } => {
                 if let Some(alive) = &self.center.alive {
                     self.checks.list_anew(&alive.view.snapshot());
                 }
             }
-            Output::Call(task) => self.call(&task),
-            Output::Notice(notice) => self.notice(notice),
-            Output::Explained(..) | Output::PublishCell(..) => {}
+            CoreOutput::Call(task) => self.call(&task),
+            CoreOutput::Notice(notice) => self.notice(notice),
+            CoreOutput::Explained(..) | CoreOutput::PublishCell(..) => {}
         }
     }
 
     fn notice(&mut self, notice: Notice) {
         match &notice {
-            Notice::Cell(Note::Held(..)) => self.count("loss held"),
-            Notice::Cell(Note::Differs(_)) => self.count("cell and board differ"),
+            Notice::Cell(CellNotice::Held(..)) => self.count("loss held"),
+            Notice::Cell(CellNotice::Differs(_)) => self.count("cell and board differ"),
             Notice::Unplaced(_) => self.count("not placed"),
             Notice::CallbackFailed(failure) => {
                 self.count("callback failed");

@@ -11,7 +11,7 @@ use volvox_coordinator::bbs::command::{Change, Command};
 use volvox_coordinator::bbs::logic::{Board, check};
 use volvox_coordinator::bbs::settings::BoardSettings;
 use volvox_coordinator::bbs::state::Records;
-use volvox_coordinator::core::Input;
+use volvox_coordinator::core::CoreInput;
 use volvox_protocol::actual_lrp::{ActualLrp, InstanceKey, LrpKey, LrpState, Presence};
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::definition::MetricTagValue;
@@ -589,8 +589,9 @@ impl World {
             return Some("the coordinator has not heard all cells".to_owned());
         }
         // Domains are vouched for all the time.
-        let vouches =
-            |it: &&Input| matches!(it, Input::Command { command: Command::UpsertDomain(..), .. });
+        let vouches = |it: &&CoreInput| {
+            matches!(it, CoreInput::Command { command: Command::UpsertDomain(..), .. })
+        };
         if let Some(input) = alive.commands.iter().find(|it| !vouches(it)) {
             return Some(format!("a command waits: {input:?}"));
         }

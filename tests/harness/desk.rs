@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use volvox_coordinator::cells::desk::{self, Desk, PUT_OFF, TURN_WITHIN, Visit};
-use volvox_coordinator::cells::records;
-use volvox_coordinator::cells::settings::Settings as CellsSettings;
-use volvox_coordinator::core::Input;
+use volvox_coordinator::cells::admission::{self, Admission, PUT_OFF, RequestId, TURN_WITHIN};
+use volvox_coordinator::cells::settings::CellsSettings;
+use volvox_coordinator::cells::sync;
+use volvox_coordinator::core::CoreInput;
 use volvox_mesh::request::AskError;
 use volvox_protocol::cell_rpc::{CellAnswer, CellReport, FetchDefinitions, size};
 use volvox_protocol::request::{CellRequest, Rejection};
@@ -21,8 +21,8 @@ const REPORTS: usize = 1_024;
 const LITTLE_ROOM: usize = 4;
 
 /// Who may ask, and how much at once.
-pub(super) fn new() -> Desk {
-    Desk::new(CellsSettings::default().requests_per_cell)
+pub(super) fn new() -> Admission {
+    Admission::new(CellsSettings::default().requests_per_cell)
 }
 
 /// Who asked: the place of the cell, its life, the number of the question there.
@@ -32,7 +32,7 @@ pub(super) type Asker = (usize, u32, u64);
 #[derive(Debug, Clone)]
 pub(super) struct Serving {
     asker: Asker,
-    visit: Visit,
+    visit: RequestId,
     fetch: FetchDefinitions,
 }
 
@@ -56,12 +56,12 @@ impl World {
         let records = alive.view.snapshot();
         let (reply, bytes) = match question {
             Question::Fetch(asked) => {
-                let fetched = records::fetch(&records, &identity.name, asked);
+                let fetched = sync::fetch(&records, &identity.name, asked);
                 let bytes = size(&fetched);
                 (Reply::Fetch(fetched), bytes)
             }
             Question::Sync(asked) => {
-                let synced = records::sync(&records, &identity.name, &asked, page);
+                let synced = sync::sync(&records, &identity.name, &asked, page);
                 let bytes = size(&synced);
                 (Reply::Sync(synced), bytes)
             }
@@ -93,7 +93,7 @@ impl World {
         let reply = alive.new_reply(Ticket::Report(Box::new(serving)));
         // In a crowd some have waited for too long when their turn comes.
         let deadline = if no_time { now } else { now + TURN_WITHIN };
-        alive.reports.push_back(Input::Report { reply, requests, deadline });
+        alive.reports.push_back(CoreInput::Report { reply, requests, deadline });
         if waits {
             self.count("report waited for a commit");
         }
@@ -119,7 +119,7 @@ impl World {
         }
         let Some(alive) = &mut self.center.alive else { return };
         let cell = &self.cells[asker.0].id;
-        let reply = desk::reply(&alive.view.snapshot(), cell, answers, fetch);
+        let reply = admission::reply(&alive.view.snapshot(), cell, answers, fetch);
         let bytes = size(&reply);
         alive.desk.leave(visit);
         self.reply(asker, Reply::Report(reply), bytes);

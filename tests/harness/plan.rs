@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use volvox_coordinator::cells::records::PageSize;
+use volvox_coordinator::cells::sync::PageSize;
 use volvox_protocol::random::SplitMix;
 
 /// How a run without any trouble is asked for.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use volvox_coordinator::bbs::command::Command;
-use volvox_coordinator::cells::records::PageSize;
+use volvox_coordinator::cells::sync::PageSize;
 use volvox_protocol::actual_lrp::Presence;
 use volvox_protocol::cell::CellPresence;
 use volvox_protocol::id::{CellId, Domain};

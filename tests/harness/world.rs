@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use volvox_coordinator::callback::logic::{Key, Told};
+use volvox_coordinator::callback::logic::{CallResult, Key};
 use volvox_coordinator::core::DispatchId;
 use volvox_mesh::identity::MemberKind;
 use volvox_mesh::member::MemberEvent;
@@ -84,7 +84,7 @@ pub(super) enum Event {
     OrdersAnswered(DispatchId, CellOrdersReply),
     LetterRefused(DispatchId),
     LetterOver(DispatchId),
-    CalledBack(Key, Told),
+    CalledBack(Key, CallResult),
     // To all.
     /// A consumer hears of the end of a task that was made then.
     ConsumerTold(TaskGuid, Timestamp),

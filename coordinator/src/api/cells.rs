@@ -16,7 +16,7 @@ use super::metrics::{counter, counters, gauge, whole};
 use super::reply::Failure;
 use super::route::{self, Route};
 use crate::auction::explain::ExplainTarget;
-use crate::cells::logic::PresentCell;
+use crate::cells::logic::CellStatus;
 use crate::driver::cells::{Cells, OrderError};
 
 /// The routes.
@@ -103,7 +103,7 @@ fn subject(request: &ExplainRequest) -> Result<ExplainTarget, Failure> {
     }
 }
 
-fn present(api: &Api) -> Vec<PresentCell> {
+fn present(api: &Api) -> Vec<CellStatus> {
     api.cells.as_ref().map(Cells::list).unwrap_or_default()
 }
 

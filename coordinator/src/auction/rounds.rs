@@ -84,7 +84,7 @@ pub struct RoundResult {
 
 /// What the auction hears.
 #[derive(Debug)]
-pub enum Input {
+pub enum AuctionInput {
     /// This work wants cells.
     Request(Vec<LrpStart>, Vec<TaskStart>),
     /// A cell says what it is.
@@ -157,17 +157,17 @@ impl Auction {
 
     /// Takes in what was heard. Gives back how many pieces of work could not be kept because too many
     /// wait: convergence asks for them again.
-    pub fn hear(&mut self, now: Timestamp, input: Input) -> usize {
+    pub fn hear(&mut self, now: Timestamp, input: AuctionInput) -> usize {
         match input {
-            Input::Request(lrps, tasks) => return self.request(lrps, tasks),
-            Input::Gone(cell) => return self.cell_gone(&cell),
-            Input::Answered(cell, number, refused) => {
+            AuctionInput::Request(lrps, tasks) => return self.request(lrps, tasks),
+            AuctionInput::Gone(cell) => return self.cell_gone(&cell),
+            AuctionInput::Answered(cell, number, refused) => {
                 return self.answered(now, &cell, number, &refused);
             }
-            Input::Info(info) => self.cell_info(info),
-            Input::Load(load) => self.cell_load(load),
-            Input::Reborn(cell) => self.cell_restarted(&cell),
-            Input::Unanswered(cell, number) => self.unanswered(now, &cell, number),
+            AuctionInput::Info(info) => self.cell_info(info),
+            AuctionInput::Load(load) => self.cell_load(load),
+            AuctionInput::Reborn(cell) => self.cell_restarted(&cell),
+            AuctionInput::Unanswered(cell, number) => self.unanswered(now, &cell, number),
         }
         0
     }

@@ -8,7 +8,7 @@ use ureq::config::Config;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use volvox_protocol::task::{Task, TaskCallback};
 
-use super::logic::{Key, PER_HOST, Settings, Told, key_of};
+use super::logic::{CallResult, CallbackSettings, Key, PER_HOST, key_of};
 
 /// Where Linux distributions keep the certificates that the machine trusts.
 const TRUSTED: [&str; 3] =
@@ -17,7 +17,7 @@ const TRUSTED: [&str; 3] =
 /// Why nobody can be called.
 #[derive(Debug, thiserror::Error)]
 #[error("callbacks: cannot read trusted certificates from {path}: {what}")]
-pub struct NoTrust {
+pub struct CaBundleError {
     /// The file.
     pub path: PathBuf,
     /// What is wrong with it.
@@ -26,45 +26,49 @@ pub struct NoTrust {
 
 /// Calls consumers. Its threads are as many as calls at once, no more.
 #[derive(Debug)]
-pub struct Client {
+pub struct CallbackClient {
     agent: ureq::Agent,
     runtime: Handle,
 }
 
-impl Client {
+impl CallbackClient {
     /// A client that calls from the runtime in which this is called.
-    pub fn new(settings: &Settings) -> Result<Self, NoTrust> {
-        Ok(Client { agent: agent(settings)?, runtime: Handle::current() })
+    pub fn new(settings: &CallbackSettings) -> Result<Self, CaBundleError> {
+        Ok(CallbackClient { agent: agent(settings)?, runtime: Handle::current() })
     }
 
     /// Calls the consumer of a task. Does not wait: what became of it is told.
-    pub(crate) fn call(&self, task: Arc<Task>, tell: impl FnOnce(Key, Told) + Send + 'static) {
+    pub(crate) fn call(
+        &self,
+        task: Arc<Task>,
+        tell: impl FnOnce(Key, CallResult) + Send + 'static,
+    ) {
         let agent = self.agent.clone();
         self.runtime.spawn(async move {
             let key = key_of(&task);
             let called = tokio::task::spawn_blocking(move || call(&agent, &task));
-            let failed = |_| Told::No("the client failed: see the log".to_owned());
+            let failed = |_| CallResult::No("the client failed: see the log".to_owned());
             tell(key, called.await.unwrap_or_else(failed));
         });
     }
 }
 
-fn call(agent: &ureq::Agent, task: &Task) -> Told {
+fn call(agent: &ureq::Agent, task: &Task) -> CallResult {
     let body = match serde_json::to_vec(&TaskCallback::from(task)) {
         Ok(body) => body,
-        Err(error) => return Told::No(error.to_string()),
+        Err(error) => return CallResult::No(error.to_string()),
     };
     let url = &task.definition.completion_callback_url;
     match agent.post(url).content_type("application/json").send(&body[..]) {
-        Ok(answer) => Told::by_status(answer.status().as_u16()),
+        Ok(answer) => CallResult::by_status(answer.status().as_u16()),
         Err(
             error @ (ureq::Error::Timeout(_) | ureq::Error::Io(_) | ureq::Error::ConnectionFailed),
-        ) => Told::Again(error.to_string()),
-        Err(error) => Told::No(error.to_string()),
+        ) => CallResult::Again(error.to_string()),
+        Err(error) => CallResult::No(error.to_string()),
     }
 }
 
-fn agent(settings: &Settings) -> Result<ureq::Agent, NoTrust> {
+fn agent(settings: &CallbackSettings) -> Result<ureq::Agent, CaBundleError> {
     let certificates = if settings.trusted.as_os_str().is_empty() {
         let found = TRUSTED.iter().map(Path::new).find(|path| path.exists());
         found.map_or(Ok(Vec::new()), read_certificates)?
@@ -89,8 +93,8 @@ fn agent(settings: &Settings) -> Result<ureq::Agent, NoTrust> {
     Ok(config.new_agent())
 }
 
-fn read_certificates(path: &Path) -> Result<Vec<Certificate<'static>>, NoTrust> {
-    let failed = |what: String| NoTrust { path: path.to_owned(), what };
+fn read_certificates(path: &Path) -> Result<Vec<Certificate<'static>>, CaBundleError> {
+    let failed = |what: String| CaBundleError { path: path.to_owned(), what };
     let pem = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
     let mut certificates = Vec::new();
     for item in parse_pem(&pem) {

@@ -5,7 +5,7 @@
 //! is given up and left to convergence. The [`Core`](crate::core::Core) has the board asked and the consumer
 //! called, and brings the outcomes.
 //!
-//! What holds: never more than [`Settings::at_once`] calls, never more than [`PER_HOST`] of one host,
+//! What holds: never more than [`CallbackSettings::at_once`] calls, never more than [`PER_HOST`] of one host,
 //! never two for one task. A task is deleted only after its own consumer has answered: one that has
 //! taken its name meanwhile is another task, to us ([`Key`]) and to the board ([`TaskRef`]).
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -36,7 +36,7 @@ const REASON: usize = 512;
 
 /// How consumers are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct CallbackSettings {
     /// Calls at once.
     pub at_once: usize,
     /// Tries, before convergence is left to begin again.
@@ -49,9 +49,9 @@ pub struct Settings {
     pub trusted: PathBuf,
 }
 
-impl Default for Settings {
+impl Default for CallbackSettings {
     fn default() -> Self {
-        Settings {
+        CallbackSettings {
             at_once: 64,
             tries: 3,
             timeout: Duration::from_secs(8),
@@ -77,28 +77,28 @@ pub type Key = (TaskGuid, Timestamp);
 
 /// What the board is asked about a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Question {
+pub enum BoardCall {
     /// Whether it is ours to tell: `ResolvingTask`.
     Resolving,
     /// To forget it: `DeleteTask`.
     Delete,
 }
 
-impl Question {
+impl BoardCall {
     /// How the board is asked it.
     pub fn about(self, (guid, made): Key) -> Command {
         match self {
-            Question::Resolving => Command::ResolvingTask(guid, TaskRef::MadeAt(made)),
-            Question::Delete => Command::DeleteTask(guid, TaskRef::MadeAt(made)),
+            BoardCall::Resolving => Command::ResolvingTask(guid, TaskRef::MadeAt(made)),
+            BoardCall::Delete => Command::DeleteTask(guid, TaskRef::MadeAt(made)),
         }
     }
 }
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
+pub enum CallbackOutput {
     /// Ask the board; then say [`Callbacks::answered`].
-    Ask(Key, Question),
+    Ask(Key, BoardCall),
     /// Call the consumer; then say [`Callbacks::called`].
     Call(Arc<Task>),
     /// A try failed: for the log.
@@ -111,7 +111,7 @@ pub enum Effect {
 
 /// What a try came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum CallResult {
     /// The consumer has answered: it knows.
     Yes,
     /// It may work another time.
@@ -120,13 +120,13 @@ pub enum Told {
     No(String),
 }
 
-impl Told {
+impl CallResult {
     /// What an answer with this status means. Diego's rule: two mean "not now", every other means
     /// "heard".
-    pub fn by_status(status: u16) -> Told {
+    pub fn by_status(status: u16) -> CallResult {
         match status {
-            503 | 504 => Told::Again(format!("status {status}")),
-            _ => Told::Yes,
+            503 | 504 => CallResult::Again(format!("status {status}")),
+            _ => CallResult::Yes,
         }
     }
 }
@@ -134,8 +134,8 @@ impl Told {
 /// All callbacks: those under way and those that wait.
 #[derive(Debug)]
 pub struct Callbacks {
-    settings: Settings,
-    under_way: BTreeMap<Key, Telling>,
+    settings: CallbackSettings,
+    under_way: BTreeMap<Key, Callback>,
     hosts: BTreeMap<String, Host>,
     /// Those with a place at their host that wait for one among all.
     line: VecDeque<Key>,
@@ -148,7 +148,7 @@ pub struct Callbacks {
 
 /// One consumer being told.
 #[derive(Debug)]
-struct Telling {
+struct Callback {
     task: Arc<Task>,
     host: String,
     tries: u32,
@@ -176,7 +176,7 @@ struct Host {
 
 impl Callbacks {
     /// None yet.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: CallbackSettings) -> Self {
         Callbacks {
             settings,
             under_way: BTreeMap::new(),
@@ -190,7 +190,7 @@ impl Callbacks {
     }
 
     /// Takes on a task, unless it is being told of already, or too many are.
-    pub fn start(&mut self, task: Arc<Task>) -> Vec<Effect> {
+    pub fn start(&mut self, task: Arc<Task>) -> Vec<CallbackOutput> {
         let mut effects = Vec::new();
         let key = key_of(&task);
         // Convergence asks again for those that found no place.
@@ -198,7 +198,7 @@ impl Callbacks {
             return effects;
         }
         let host = host_of(&task.definition.completion_callback_url).to_owned();
-        let telling = Telling { task, host, tries: 0, stage: Stage::Waits };
+        let telling = Callback { task, host, tries: 0, stage: Stage::Waits };
         self.under_way.insert(key.clone(), telling);
         self.line_up(key);
         self.fill_places(&mut effects);
@@ -206,29 +206,29 @@ impl Callbacks {
     }
 
     /// The board has answered what it was asked about a task.
-    pub fn answered(&mut self, key: &Key, answer: Result<(), String>) -> Vec<Effect> {
+    pub fn answered(&mut self, key: &Key, answer: Result<(), String>) -> Vec<CallbackOutput> {
         let mut effects = Vec::new();
         let Some(telling) = self.under_way.get_mut(key) else { return effects };
-        let ask = |question| Effect::Ask(key.clone(), question);
+        let ask = |question| CallbackOutput::Ask(key.clone(), question);
         match (telling.stage, answer) {
             (Stage::Resolves, Ok(())) => {
                 telling.stage = Stage::Calls;
-                effects.push(Effect::Call(Arc::clone(&telling.task)));
+                effects.push(CallbackOutput::Call(Arc::clone(&telling.task)));
             }
             (Stage::Resolves, Err(why)) => {
-                effects.push(Effect::NotOurs(key.0.clone(), why));
+                effects.push(CallbackOutput::NotOurs(key.0.clone(), why));
                 self.end(key, &mut effects);
             }
             (Stage::Deletes, Err(_)) => {
                 telling.stage = Stage::ResolvesAgain;
-                effects.push(ask(Question::Resolving));
+                effects.push(ask(BoardCall::Resolving));
             }
             (Stage::ResolvesAgain, _) => {
                 telling.stage = Stage::DeletesAgain;
-                effects.push(ask(Question::Delete));
+                effects.push(ask(BoardCall::Delete));
             }
             (Stage::DeletesAgain, Err(why)) => {
-                effects.push(Effect::NotDeleted(key.0.clone(), why));
+                effects.push(CallbackOutput::NotDeleted(key.0.clone(), why));
                 self.end(key, &mut effects);
             }
             (Stage::Deletes | Stage::DeletesAgain, Ok(())) => self.end(key, &mut effects),
@@ -245,23 +245,23 @@ impl Callbacks {
         now: Timestamp,
         wall: Timestamp,
         key: &Key,
-        told: Told,
-    ) -> Vec<Effect> {
+        told: CallResult,
+    ) -> Vec<CallbackOutput> {
         let mut effects = Vec::new();
         let last = self.settings.tries.max(1);
         let Some(telling) = self.under_way.get_mut(key) else { return effects };
         debug_assert!(telling.stage == Stage::Calls, "{key:?} was not being called");
-        let counts_as_told = mutated(Bug::UntoldIsForgotten) && matches!(told, Told::No(_));
-        let told = if counts_as_told { Told::Yes } else { told };
+        let counts_as_told = mutated(Bug::UntoldIsForgotten) && matches!(told, CallResult::No(_));
+        let told = if counts_as_told { CallResult::Yes } else { told };
         let (reason, given_up) = match told {
-            Told::Yes => {
+            CallResult::Yes => {
                 self.delivered += 1;
                 telling.stage = Stage::Deletes;
-                effects.push(Effect::Ask(key.clone(), Question::Delete));
+                effects.push(CallbackOutput::Ask(key.clone(), BoardCall::Delete));
                 return effects;
             }
-            Told::Again(reason) => (reason, telling.tries >= last),
-            Told::No(reason) => (reason, true),
+            CallResult::Again(reason) => (reason, telling.tries >= last),
+            CallResult::No(reason) => (reason, true),
         };
         let failure = CallbackFailure {
             task_guid: key.0.clone(),
@@ -271,7 +271,7 @@ impl Callbacks {
             reason: short(&reason),
             given_up,
         };
-        effects.push(Effect::Failed(failure));
+        effects.push(CallbackOutput::Failed(failure));
         self.failed += 1;
         if given_up {
             self.end(key, &mut effects);
@@ -283,7 +283,7 @@ impl Callbacks {
     }
 
     /// Time has passed.
-    pub fn wake(&mut self, now: Timestamp) -> Vec<Effect> {
+    pub fn wake(&mut self, now: Timestamp) -> Vec<CallbackOutput> {
         while let Some((at, _)) = self.pauses.first()
             && *at <= now
             && let Some((_, key)) = self.pauses.pop_first()
@@ -320,7 +320,7 @@ impl Callbacks {
     }
 
     /// Gives places to those who are next.
-    fn fill_places(&mut self, effects: &mut Vec<Effect>) {
+    fn fill_places(&mut self, effects: &mut Vec<CallbackOutput>) {
         while self.at_work < self.settings.at_once.max(1)
             && let Some(key) = self.line.pop_front()
         {
@@ -329,10 +329,10 @@ impl Callbacks {
             telling.tries += 1;
             if telling.tries == 1 {
                 telling.stage = Stage::Resolves;
-                effects.push(Effect::Ask(key, Question::Resolving));
+                effects.push(CallbackOutput::Ask(key, BoardCall::Resolving));
             } else {
                 telling.stage = Stage::Calls;
-                effects.push(Effect::Call(Arc::clone(&telling.task)));
+                effects.push(CallbackOutput::Call(Arc::clone(&telling.task)));
             }
         }
     }
@@ -362,7 +362,7 @@ impl Callbacks {
     }
 
     /// Whatever came of it, this one is over.
-    fn end(&mut self, key: &Key, effects: &mut Vec<Effect>) {
+    fn end(&mut self, key: &Key, effects: &mut Vec<CallbackOutput>) {
         let Some(ended) = self.under_way.remove(key) else { return };
         self.leave(&ended.host);
         self.fill_places(effects);

@@ -16,10 +16,10 @@ use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::request::CellOrder;
 use volvox_protocol::time::Timestamp;
 
-use super::digests::{Sight, Watch};
-use super::presence::{Holding, Presence, Release, Word};
-use super::settings::Settings;
-use crate::auction::rounds::Input;
+use super::drift::{DriftDetector, Observation};
+use super::loss::{HoldEnd, HoldStatus, LossTracker, PresenceChange};
+use super::settings::CellsSettings;
+use crate::auction::rounds::AuctionInput;
 use crate::bbs::state::Records;
 
 /// A coordinator that has found nobody who knew anything settles after so many times the time.
@@ -29,7 +29,7 @@ const ALONE: u32 = 3;
 #[derive(Debug)]
 pub enum Told {
     /// The auction is to hear this.
-    Auction(Input),
+    Auction(AuctionInput),
     /// The board is to hear that a cell is there, or is not.
     Board(CellId, CellPresence),
     /// The board is to hear that all cells have been heard: so many are there.
@@ -40,15 +40,15 @@ pub enum Told {
     Close(CellId),
     /// The cell is to be told this.
     Order(CellId, CellOrder),
-    /// Readers are to see what [`Floor::cell`] says of this cell now.
+    /// Readers are to see what [`CellTable::cell`] says of this cell now.
     Show(CellId),
     /// For people, and to be counted.
-    Note(Note),
+    Note(CellNotice),
 }
 
 /// Something that people want to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Note {
+pub enum CellNotice {
     /// A cell is there.
     Came(CellId, MemberId),
     /// A cell was restarted.
@@ -58,14 +58,14 @@ pub enum Note {
     /// A cell and the board lastingly differ.
     Differs(CellId),
     /// Many cells vanished together: of how many, and how many are missing.
-    Held(Holding, usize),
+    Held(HoldStatus, usize),
     /// Their loss is no longer held.
-    Released(Release),
+    Released(HoldEnd),
 }
 
 /// A cell that is there, as it last said.
 #[derive(Debug, Clone)]
-pub struct PresentCell {
+pub struct CellStatus {
     /// What it is.
     pub info: Arc<CellInfo>,
     /// How it is doing, if it has said.
@@ -94,15 +94,15 @@ pub struct Listed {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct CellEntry {
     /// Who it is, while it is there.
-    there: Option<There>,
+    there: Option<PresentSince>,
     info: Option<Arc<CellInfo>>,
     load: Option<CellLoad>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct There {
+struct PresentSince {
     member: MemberId,
     /// Its life, if we have heard which.
     generation: Option<u64>,
@@ -112,22 +112,22 @@ struct There {
 
 /// All cells that the coordinator has heard of.
 #[derive(Debug)]
-pub struct Floor {
-    presence: Presence,
-    watch: Watch,
-    cells: BTreeMap<CellId, Known>,
+pub struct CellTable {
+    presence: LossTracker,
+    watch: DriftDetector,
+    cells: BTreeMap<CellId, CellEntry>,
     settle_after: std::time::Duration,
     /// When it is time to say that all have been heard.
     settle_at: Timestamp,
     out: Vec<Told>,
 }
 
-impl Floor {
+impl CellTable {
     /// Nobody has been heard of yet.
-    pub fn new(now: Timestamp, settings: &Settings) -> Self {
-        Floor {
-            presence: Presence::new(settings.hold.clone()),
-            watch: Watch::new(settings.mismatch_lasts, settings.longest_sync_pause),
+    pub fn new(now: Timestamp, settings: &CellsSettings) -> Self {
+        CellTable {
+            presence: LossTracker::new(settings.hold.clone()),
+            watch: DriftDetector::new(settings.mismatch_lasts, settings.longest_sync_pause),
             cells: BTreeMap::new(),
             settle_after: settings.settle_after,
             settle_at: now + settings.settle_after * ALONE,
@@ -135,18 +135,18 @@ impl Floor {
         }
     }
 
-    /// When to [`Floor::pass`], if nothing is heard.
+    /// When to [`CellTable::pass`], if nothing is heard.
     pub fn wake_at(&self) -> Option<Timestamp> {
         let settle = (!self.presence.is_settled()).then_some(self.settle_at);
         self.presence.wake_at().into_iter().chain(settle).min()
     }
 
     /// A cell that is there and has said what it is.
-    pub fn cell(&self, cell: &CellId) -> Option<PresentCell> {
+    pub fn cell(&self, cell: &CellId) -> Option<CellStatus> {
         let known = self.cells.get(cell)?;
-        let There { member, address, since, .. } = known.there?;
+        let PresentSince { member, address, since, .. } = known.there?;
         let (info, load) = (Arc::clone(known.info.as_ref()?), known.load.clone());
-        Some(PresentCell { info, load, member, address, since })
+        Some(CellStatus { info, load, member, address, since })
     }
 
     /// Whether the mesh has said last that this cell is there.
@@ -155,7 +155,7 @@ impl Floor {
     }
 
     /// Whether the loss of many cells is held back now.
-    pub fn holding(&self) -> Option<Holding> {
+    pub fn holding(&self) -> Option<HoldStatus> {
         self.presence.holding()
     }
 
@@ -199,12 +199,12 @@ impl Floor {
         });
         let since = before.filter(|_| !another_life).map_or(now, |it| it.since);
         let generation = generation.or(before.and_then(|it| it.generation));
-        known.there = Some(There { member: identity.member, generation, address, since });
+        known.there = Some(PresentSince { member: identity.member, generation, address, since });
         let is_new = before.is_none();
         if is_new || another_life {
             self.out.push(Told::Open(cell.clone(), identity.member));
             self.watch.forget(cell);
-            let note = if is_new { Note::Came } else { Note::Restarted };
+            let note = if is_new { CellNotice::Came } else { CellNotice::Restarted };
             self.out.push(Told::Note(note(cell.clone(), identity.member)));
             // What its last life said is told again: it stands until the new one says otherwise.
             self.restart_in_auction(cell);
@@ -222,8 +222,8 @@ impl Floor {
             return;
         }
         known.there = None;
-        self.out.push(Told::Note(Note::Went(cell.clone(), left)));
-        self.out.push(Told::Auction(Input::Gone(cell.clone())));
+        self.out.push(Told::Note(CellNotice::Went(cell.clone(), left)));
+        self.out.push(Told::Auction(AuctionInput::Gone(cell.clone())));
         self.out.push(Told::Close(cell.clone()));
         self.watch.forget(cell);
         let words = self.presence.cell_missing(now, cell);
@@ -241,7 +241,7 @@ impl Floor {
             if goes_back {
                 self.restart_in_auction(&cell);
             } else {
-                self.out.push(Told::Auction(Input::Info(info)));
+                self.out.push(Told::Auction(AuctionInput::Info(info)));
             }
         }
         self.out.push(Told::Show(cell));
@@ -263,7 +263,7 @@ impl Floor {
             if goes_back {
                 self.restart_in_auction(&cell);
             } else {
-                self.out.push(Told::Auction(Input::Load(load)));
+                self.out.push(Told::Auction(AuctionInput::Load(load)));
             }
         }
         self.out.push(Told::Show(cell));
@@ -272,25 +272,25 @@ impl Floor {
     /// Has the auction begin anew with a cell that is there.
     fn restart_in_auction(&mut self, cell: &CellId) {
         let Some(known) = self.cells.get(cell) else { return };
-        let info = known.info.clone().map(Input::Info);
-        let load = known.load.clone().map(Input::Load);
-        let all = [Some(Input::Reborn(cell.clone())), info, load];
+        let info = known.info.clone().map(AuctionInput::Info);
+        let load = known.load.clone().map(AuctionInput::Load);
+        let all = [Some(AuctionInput::Reborn(cell.clone())), info, load];
         self.out.extend(all.into_iter().flatten().map(Told::Auction));
     }
 
     /// Passes on what follows from who is there.
-    fn say(&mut self, words: Vec<Word>) {
+    fn say(&mut self, words: Vec<PresenceChange>) {
         for word in words {
             let told = match word {
-                Word::Present(cell) => Told::Board(cell, CellPresence::Present),
-                Word::Missing(_) if mutated(Bug::MissingIsNotTold) => continue,
-                Word::Missing(cell) => Told::Board(cell, CellPresence::Missing),
-                Word::Settled => Told::Settled(self.presence.present().len()),
-                Word::Held(holding) => {
+                PresenceChange::Present(cell) => Told::Board(cell, CellPresence::Present),
+                PresenceChange::Missing(_) if mutated(Bug::MissingIsNotTold) => continue,
+                PresenceChange::Missing(cell) => Told::Board(cell, CellPresence::Missing),
+                PresenceChange::Settled => Told::Settled(self.presence.present().len()),
+                PresenceChange::Held(holding) => {
                     let missing = holding.of - self.presence.present().len();
-                    Told::Note(Note::Held(holding, missing))
+                    Told::Note(CellNotice::Held(holding, missing))
                 }
-                Word::Released(why) => Told::Note(Note::Released(why)),
+                PresenceChange::Released(why) => Told::Note(CellNotice::Released(why)),
             };
             self.out.push(told);
         }
@@ -327,9 +327,10 @@ impl Floor {
             // Most agree: whether something is under way is asked of the others only.
             let is_quiet = load.digest == board || is_idle(cell);
             let said = load.digest;
-            let sight = if is_quiet { Sight::Quiet { said, board } } else { Sight::UnderWay };
+            let sight =
+                if is_quiet { Observation::Quiet { said, board } } else { Observation::UnderWay };
             if self.watch.check_drift(now, cell, sight) {
-                self.out.push(Told::Note(Note::Differs(cell.clone())));
+                self.out.push(Told::Note(CellNotice::Differs(cell.clone())));
                 self.out.push(Told::Order(cell.clone(), CellOrder::Sync));
             }
         }
@@ -342,7 +343,7 @@ impl Floor {
             if is_there {
                 self.restart_in_auction(&cell);
             } else {
-                self.out.push(Told::Auction(Input::Gone(cell)));
+                self.out.push(Told::Auction(AuctionInput::Gone(cell)));
             }
         }
     }

@@ -10,7 +10,7 @@
 //! | sync | as above |
 //!
 //! A cell that has begun anew syncs by itself when it comes. One that only seemed to be gone does not: it
-//! is told to, if something was lost that it needs ([`addresses`](super::addresses)).
+//! is told to, if something was lost that it needs ([`order_queues`](super::order_queues)).
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -27,7 +27,7 @@ pub const MOST_WAITING: usize = 1_024;
 
 /// What waits for one cell.
 #[derive(Debug, Default)]
-pub struct Queue {
+pub struct OrderQueue {
     waiting: VecDeque<CellOrder>,
     /// Of those, how many are work. The auction sends no more than it has answers for.
     work: usize,
@@ -41,36 +41,36 @@ pub struct Queue {
 
 /// What became of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pushed {
+pub enum EnqueueResult {
     /// It waits its turn.
     Waits,
     /// So many that waited were dropped, this one included: the cell will be told to sync.
     Folded(usize),
 }
 
-impl Queue {
+impl OrderQueue {
     /// Puts an order last.
-    pub fn push(&mut self, order: CellOrder) -> Pushed {
+    pub fn push(&mut self, order: CellOrder) -> EnqueueResult {
         if let CellOrder::Work(_) = order {
             self.work += 1;
             self.waiting.push_back(order);
-            return Pushed::Waits;
+            return EnqueueResult::Waits;
         }
         if order == CellOrder::Sync {
             self.wants_sync = true;
-            return Pushed::Waits;
+            return EnqueueResult::Waits;
         }
         if self.waiting.len() - self.work < MOST_WAITING {
             self.waiting.push_back(order);
-            return Pushed::Waits;
+            return EnqueueResult::Waits;
         }
         let before = self.waiting.len();
         self.waiting.retain(|order| matches!(order, CellOrder::Work(_)));
         self.wants_sync = true;
-        Pushed::Folded(before - self.waiting.len() + 1)
+        EnqueueResult::Folded(before - self.waiting.len() + 1)
     }
 
-    /// The next message, if one may be sent now. Then none may until [`Queue::done`].
+    /// The next message, if one may be sent now. Then none may until [`OrderQueue::done`].
     pub fn next(&mut self, now: Timestamp) -> Option<CellOrders> {
         if self.under_way || now < self.not_before {
             return None;
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn orders_go_in_their_order_one_message_at_a_time() {
-        let mut queue = Queue::default();
+        let mut queue = OrderQueue::default();
         assert_eq!(queue.next(NOW), None);
         queue.push(cancel(1));
         queue.push(cancel(2));
@@ -240,12 +240,12 @@ mod tests {
 
     #[test]
     fn a_queue_that_overflows_becomes_one_order_to_sync() {
-        let mut queue = Queue::default();
+        let mut queue = OrderQueue::default();
         queue.push(CellOrder::Work(batch(vec![])));
         for nth in 0..MOST_WAITING {
-            assert_eq!(queue.push(cancel(nth)), Pushed::Waits);
+            assert_eq!(queue.push(cancel(nth)), EnqueueResult::Waits);
         }
-        assert_eq!(queue.push(cancel(0)), Pushed::Folded(MOST_WAITING + 1));
+        assert_eq!(queue.push(cancel(0)), EnqueueResult::Folded(MOST_WAITING + 1));
         let orders = queue.next(NOW).unwrap().orders;
         assert_eq!(orders, [CellOrder::Work(batch(vec![])), CellOrder::Sync]);
         assert!(queue.is_empty());
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_lost_cancel_becomes_a_sync_and_a_lost_stop_does_not() {
-        let mut queue = Queue::default();
+        let mut queue = OrderQueue::default();
         queue.push(cancel(1));
         let lost = queue.next(NOW).unwrap();
         let later = NOW + Duration::from_secs(1);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Times, shares and limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct CellsSettings {
     /// How long after it has heard what others knew a new coordinator waits, before cells that it
     /// has not heard of count as missing. Cells dial again within 15 s.
     pub settle_after: Duration,
@@ -51,9 +51,9 @@ impl Default for HoldPolicy {
     }
 }
 
-impl Default for Settings {
+impl Default for CellsSettings {
     fn default() -> Self {
-        Settings {
+        CellsSettings {
             settle_after: Duration::from_secs(20),
             hold: HoldPolicy::default(),
             mismatch_lasts: Duration::from_secs(10),

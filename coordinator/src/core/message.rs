@@ -19,8 +19,8 @@ use volvox_protocol::time::Timestamp;
 use super::transaction::Traces;
 use crate::auction::explain::{ExplainTarget, Explanation};
 use crate::bbs::command::{CallError, Command, Reply};
-use crate::callback::logic::{Key, Told};
-use crate::cells::logic::{Listed, Note, PresentCell};
+use crate::callback::logic::{CallResult, Key};
+use crate::cells::logic::{CellNotice, CellStatus, Listed};
 
 /// What two clocks of the machine say. Records are stamped by the second; what only measures how long
 /// something takes (a hold, a pause, a deadline) goes by the first, so a clock that is set moves nothing.
@@ -42,7 +42,7 @@ pub struct DispatchId(pub u64);
 
 /// What only the board can answer. It waits while a commit is outstanding.
 #[derive(Debug, Clone)]
-pub enum Input {
+pub enum CoreInput {
     /// A call of the API.
     Command {
         /// Who waits.
@@ -78,7 +78,7 @@ pub enum Signal {
     /// What became of a message to a cell: an answer to each order, or none at all.
     Delivered(DispatchId, Result<Vec<OrderAnswer>, AskError>),
     /// What became of the call of a task's consumer.
-    Called(Key, Told),
+    Called(Key, CallResult),
     /// An operator has losses that are held acted on now.
     ReleaseHold,
     /// Why is this where it is?
@@ -87,7 +87,7 @@ pub enum Signal {
 
 /// What is to be done outside. None of it is said before the commit that it follows from.
 #[derive(Debug)]
-pub enum Output {
+pub enum CoreOutput {
     /// The answer to a command.
     Reply(ReplyId, Result<Reply, CallError>),
     /// An answer to each request of a report.
@@ -114,7 +114,7 @@ pub enum Output {
     /// Call the consumer of a task that has ended. Its end comes back as [`Signal::Called`].
     Call(Arc<Task>),
     /// What readers of cells see of this one now; none: nothing.
-    PublishCell(CellId, Option<PresentCell>),
+    PublishCell(CellId, Option<CellStatus>),
     /// For the log and for counters.
     Notice(Notice),
 }
@@ -136,7 +136,7 @@ pub struct Dispatch {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// Of a cell, or of many.
-    Cell(Note),
+    Cell(CellNotice),
     /// All cells have been heard: so many are there.
     Settled(usize),
     /// So many orders to a cell are lost: it is gone, or more than one: too many waited, it is to sync.

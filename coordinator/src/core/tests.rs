@@ -14,8 +14,8 @@ use super::*;
 use crate::auction::logic::tests::{capacity, cell as some_cell};
 use crate::bbs::logic::check::check;
 use crate::bbs::settings::BoardSettings;
-use crate::callback::logic::Told as CallbackTold;
-use crate::cells::desk::PUT_OFF;
+use crate::callback::logic::CallResult;
+use crate::cells::admission::PUT_OFF;
 use crate::cells::logic::Listed;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -34,7 +34,7 @@ fn stage() -> Stage {
 
 fn stage_with(converge: Converge) -> Stage {
     let now = Now { ran: Timestamp::from_secs(10), machine: Timestamp::from_secs(1_000_000) };
-    let settings = Settings { converge, ..Settings::default() };
+    let settings = CoreSettings { converge, ..CoreSettings::default() };
     let core = Core::new(now, settings, Board::new(BoardSettings::default()));
     Stage { core, now, random: SplitMix(1), replies: 0 }
 }
@@ -45,17 +45,17 @@ impl Stage {
         self.now.machine = self.now.machine + time;
     }
 
-    fn input(&mut self, command: Command) -> Input {
+    fn input(&mut self, command: Command) -> CoreInput {
         self.replies += 1;
-        Input::Command { reply: ReplyId(self.replies), command, trace: None }
+        CoreInput::Command { reply: ReplyId(self.replies), command, trace: None }
     }
 
-    fn report(&mut self, requests: Vec<CellRequest>, deadline: Timestamp) -> Input {
+    fn report(&mut self, requests: Vec<CellRequest>, deadline: Timestamp) -> CoreInput {
         self.replies += 1;
-        Input::Report { reply: ReplyId(self.replies), requests, deadline }
+        CoreInput::Report { reply: ReplyId(self.replies), requests, deadline }
     }
 
-    fn step(&mut self, inputs: Vec<Input>) -> Transaction {
+    fn step(&mut self, inputs: Vec<CoreInput>) -> Transaction {
         let mut inputs = VecDeque::from(inputs);
         let transaction = self.core.step(self.now, &mut self.random, &mut inputs);
         assert!(inputs.is_empty(), "all of it fits into one transaction");
@@ -63,7 +63,7 @@ impl Stage {
     }
 
     /// One whole turn: what was heard, one transaction that the disk takes or refuses.
-    fn turn(&mut self, inputs: Vec<Input>, saved: Result<(), StoreError>) -> Vec<Output> {
+    fn turn(&mut self, inputs: Vec<CoreInput>, saved: Result<(), StoreError>) -> Vec<CoreOutput> {
         let mut outputs = self.core.hear(self.now, []);
         let transaction = self.step(inputs);
         outputs.extend(self.core.committed(self.now, transaction, saved));
@@ -84,7 +84,7 @@ impl Stage {
         let input = self.input(command);
         let outputs = self.turn(vec![input], saved);
         let reply = outputs.into_iter().find_map(|output| {
-            let Output::Reply(ReplyId(id), result) = output else { return None };
+            let CoreOutput::Reply(ReplyId(id), result) = output else { return None };
             (id == self.replies).then_some(result)
         });
         reply.expect("each command is answered")
@@ -201,34 +201,34 @@ fn says(request: CellRequest) -> Command {
     Command::Cell(Valid::new(request).unwrap())
 }
 
-fn names(outputs: &[Output]) -> Vec<&'static str> {
-    let name = |output: &Output| match output {
-        Output::Reply(_, Ok(_)) => "reply",
-        Output::Reply(_, Err(_)) => "refusal",
-        Output::Answers(..) => "answers",
-        Output::Explained(..) => "explained",
-        Output::Send(_) => "send",
-        Output::Events { .. } => "events",
-        Output::Resync { .. } => "resync",
-        Output::Call(_) => "call",
-        Output::PublishCell(..) => "cell",
-        Output::Notice(_) => "notice",
+fn names(outputs: &[CoreOutput]) -> Vec<&'static str> {
+    let name = |output: &CoreOutput| match output {
+        CoreOutput::Reply(_, Ok(_)) => "reply",
+        CoreOutput::Reply(_, Err(_)) => "refusal",
+        CoreOutput::Answers(..) => "answers",
+        CoreOutput::Explained(..) => "explained",
+        CoreOutput::Send(_) => "send",
+        CoreOutput::Events { .. } => "events",
+        CoreOutput::Resync { .. } => "resync",
+        CoreOutput::Call(_) => "call",
+        CoreOutput::PublishCell(..) => "cell",
+        CoreOutput::Notice(_) => "notice",
     };
     outputs.iter().map(name).collect()
 }
 
-fn sent(outputs: &[Output]) -> Vec<&Dispatch> {
+fn sent(outputs: &[CoreOutput]) -> Vec<&Dispatch> {
     let mut sent = Vec::new();
     for output in outputs {
-        if let Output::Send(dispatch) = output {
+        if let CoreOutput::Send(dispatch) = output {
             sent.push(dispatch);
         }
     }
     sent
 }
 
-fn answers(outputs: Vec<Output>) -> Vec<CellAnswer> {
-    let answers = |output| if let Output::Answers(_, all) = output { Some(all) } else { None };
+fn answers(outputs: Vec<CoreOutput>) -> Vec<CellAnswer> {
+    let answers = |output| if let CoreOutput::Answers(_, all) = output { Some(all) } else { None };
     outputs.into_iter().find_map(answers).expect("the report was answered")
 }
 
@@ -263,13 +263,13 @@ fn what_could_not_be_saved_has_not_happened_but_what_was_refused_was() {
     let results: Vec<String> = outputs
         .iter()
         .filter_map(|output| {
-            if let Output::Reply(_, Err(CallError::Store(_))) = output {
+            if let CoreOutput::Reply(_, Err(CallError::Store(_))) = output {
                 return Some("not saved".to_owned());
             }
-            if let Output::Reply(_, Err(CallError::Rejected(Rejection::Exists(_)))) = output {
+            if let CoreOutput::Reply(_, Err(CallError::Rejected(Rejection::Exists(_)))) = output {
                 return Some("exists".to_owned());
             }
-            let is_told = matches!(output, Output::Events { .. } | Output::Reply(..));
+            let is_told = matches!(output, CoreOutput::Events { .. } | CoreOutput::Reply(..));
             is_told.then(|| format!("{output:?}"))
         })
         .collect();
@@ -398,9 +398,9 @@ fn a_consumer_is_called_after_its_task_was_resolved_and_then_it_is_forgotten() {
     assert!(!names(&outputs).contains(&"call"), "the board has not resolved it: {outputs:?}");
     let outputs = stage.turn(vec![], Ok(()));
     let call =
-        outputs.iter().find_map(|it| if let Output::Call(it) = it { Some(it) } else { None });
+        outputs.iter().find_map(|it| if let CoreOutput::Call(it) = it { Some(it) } else { None });
     let key = crate::callback::logic::key_of(call.expect("it is resolved, so it is called"));
-    stage.core.hear(stage.now, [Signal::Called(key, CallbackTold::Yes)]);
+    stage.core.hear(stage.now, [Signal::Called(key, CallResult::Yes)]);
     stage.turn(vec![], Ok(()));
     assert_eq!(stage.core.view().snapshot().tasks().count(), 0);
     assert_eq!(stage.core.callbacks().counts().pending, 0);
@@ -436,7 +436,7 @@ fn a_clock_that_is_set_moves_no_pause_and_ends_no_hold() {
 }
 
 impl Stage {
-    fn turn_of(&mut self, command: Command) -> Vec<Output> {
+    fn turn_of(&mut self, command: Command) -> Vec<CoreOutput> {
         let input = self.input(command);
         self.turn(vec![input], Ok(()))
     }

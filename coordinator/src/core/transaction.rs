@@ -10,7 +10,7 @@ use volvox_protocol::event::Event;
 use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::time::Timestamp;
 
-use super::message::{Output, ReplyId};
+use super::message::{CoreOutput, ReplyId};
 use crate::bbs::command::{BoardEffect, CallError, Change, Reply};
 use crate::bbs::store::StoreError;
 use crate::callback::logic::Key;
@@ -120,10 +120,10 @@ impl Answer {
     }
 
     /// As it leaves; none: it is for the callbacks.
-    pub(super) fn output(self) -> Result<Output, (Key, Result<(), String>)> {
+    pub(super) fn output(self) -> Result<CoreOutput, (Key, Result<(), String>)> {
         match self {
-            Answer::Command(who, result) => Ok(Output::Reply(who, result)),
-            Answer::Report(who, answers) => Ok(Output::Answers(who, answers)),
+            Answer::Command(who, result) => Ok(CoreOutput::Reply(who, result)),
+            Answer::Report(who, answers) => Ok(CoreOutput::Answers(who, answers)),
             Answer::Callback(key, result) => Err((key, result)),
         }
     }

@@ -19,15 +19,15 @@ use volvox_protocol::request::CellOrder;
 
 use super::Bbs;
 use super::inbox::Inbox;
-use super::outputs::{Link, Shared};
+use super::outputs::{MeshLink, Shared};
 use super::rpc::Rpc;
 pub use super::tally::Counters;
 use crate::auction::explain::{ExplainTarget, Explanation};
 use crate::bbs::command::CallError;
-use crate::cells::desk::Desk;
-use crate::cells::logic::{Listed, PresentCell};
-use crate::cells::presence::Holding;
-use crate::cells::settings::Settings;
+use crate::cells::admission::Admission;
+use crate::cells::logic::{CellStatus, Listed};
+use crate::cells::loss::HoldStatus;
+use crate::cells::settings::CellsSettings;
 use crate::core::Signal;
 
 /// How often cells that the mesh has forgotten are forgotten here.
@@ -65,17 +65,21 @@ pub struct Cells {
 }
 
 /// Becomes a member of the mesh: from here on cells are heard, served and told what to do.
-pub async fn start(settings: &Settings, member: MeshConfig, bbs: &Bbs) -> Result<Cells, MeshError> {
+pub async fn start(
+    settings: &CellsSettings,
+    member: MeshConfig,
+    bbs: &Bbs,
+) -> Result<Cells, MeshError> {
     let rpc = Rpc {
         inbox: Arc::clone(&bbs.inbox),
         view: bbs.view.clone(),
         shared: Arc::clone(&bbs.shared),
-        desk: Mutex::new(Desk::new(settings.requests_per_cell)),
+        desk: Mutex::new(Admission::new(settings.requests_per_cell)),
         told: Mutex::default(),
     };
     let mesh = Mesh::start(member, Arc::new(Arc::new(rpc).router())).await?;
     let answer_within = settings.answer_within;
-    let link = Link { mesh: mesh.clone(), runtime: Handle::current(), answer_within };
+    let link = MeshLink { mesh: mesh.clone(), runtime: Handle::current(), answer_within };
     // A board is of one mesh: who started it first has it.
     let _is_first = bbs.link.set(link);
     let (stopping, stop) = watch::channel(false);
@@ -97,7 +101,7 @@ pub async fn start(settings: &Settings, member: MeshConfig, bbs: &Bbs) -> Result
 
 impl Cells {
     /// The cells that are there and have said what they are, in the order of their ids.
-    pub fn list(&self) -> Vec<PresentCell> {
+    pub fn list(&self) -> Vec<CellStatus> {
         let cells = self.shared.cells.read().unwrap_or_else(PoisonError::into_inner);
         cells.values().cloned().collect()
     }
@@ -134,7 +138,7 @@ impl Cells {
     }
 
     /// Whether the loss of many cells is held back now, of how many and until when.
-    pub fn holding(&self) -> Option<Holding> {
+    pub fn holding(&self) -> Option<HoldStatus> {
         self.shared.holding.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

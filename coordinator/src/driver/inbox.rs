@@ -14,8 +14,8 @@ use volvox_protocol::request::CellRequest;
 use super::Clock;
 use crate::auction::explain::{ExplainTarget, Explanation};
 use crate::bbs::command::{CallError, Command, QUEUE, Reply};
-use crate::cells::desk::TURN_WITHIN;
-use crate::core::{Input, ReplyId, Signal};
+use crate::cells::admission::TURN_WITHIN;
+use crate::core::{CoreInput, ReplyId, Signal};
 
 /// Reports that may wait. Cells of more are told to come again later.
 pub(super) const REPORTS: usize = 16_384;
@@ -35,7 +35,7 @@ pub(super) enum Waiter {
 /// What a turn is about.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
-    pub(super) inputs: Vec<Input>,
+    pub(super) inputs: Vec<CoreInput>,
     pub(super) signals: Vec<Signal>,
     pub(super) waiters: Vec<(ReplyId, Waiter)>,
     /// Those who wait until no order is under way.
@@ -46,15 +46,15 @@ pub(super) struct Taken {
 
 pub(super) struct Inbox {
     clock: Clock,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueuedInputs>,
     /// The thread sleeps here.
     has_come: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
-    commands: VecDeque<(ReplyId, Waiter, Input)>,
-    reports: VecDeque<(ReplyId, Waiter, Input)>,
+struct QueuedInputs {
+    commands: VecDeque<(ReplyId, Waiter, CoreInput)>,
+    reports: VecDeque<(ReplyId, Waiter, CoreInput)>,
     signals: Vec<Signal>,
     /// Who waits for what a signal asks.
     waiters: Vec<(ReplyId, Waiter)>,
@@ -63,7 +63,7 @@ struct Waiting {
     is_closed: bool,
 }
 
-impl Waiting {
+impl QueuedInputs {
     fn is_empty(&self) -> bool {
         self.commands.is_empty()
             && self.reports.is_empty()
@@ -82,14 +82,14 @@ impl Inbox {
         Inbox { clock, waiting: Mutex::default(), has_come: Condvar::new() }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, QueuedInputs> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts something in, unless nobody will take it or there is no room.
     fn put<T>(
         &self,
-        put: impl FnOnce(&mut Waiting) -> Result<T, CallError>,
+        put: impl FnOnce(&mut QueuedInputs) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
         let mut waiting = self.waiting();
         if waiting.is_closed {
@@ -113,7 +113,7 @@ impl Inbox {
             }
             let (waiter, answer) = oneshot::channel();
             let reply = waiting.new_reply();
-            let input = Input::Command { reply, command, trace };
+            let input = CoreInput::Command { reply, command, trace };
             waiting.commands.push_back((reply, Waiter::Call(waiter), input));
             Ok(answer)
         })
@@ -131,7 +131,7 @@ impl Inbox {
             }
             let (waiter, answers) = oneshot::channel();
             let reply = waiting.new_reply();
-            let input = Input::Report { reply, requests, deadline };
+            let input = CoreInput::Report { reply, requests, deadline };
             waiting.reports.push_back((reply, Waiter::Report(waiter), input));
             Ok((reply, answers))
         })
@@ -205,7 +205,7 @@ impl Inbox {
 
     /// What waits, as much as one turn takes. Sleeps for so long if nothing does.
     pub(super) fn take(&self, patience: Duration) -> Taken {
-        let sleeps = |waiting: &mut Waiting| waiting.is_empty() && !waiting.is_closed;
+        let sleeps = |waiting: &mut QueuedInputs| waiting.is_empty() && !waiting.is_closed;
         let woken = self.has_come.wait_timeout_while(self.waiting(), patience, sleeps);
         let (mut waiting, _) = woken.unwrap_or_else(PoisonError::into_inner);
         let is_end = waiting.is_closed && waiting.is_empty();

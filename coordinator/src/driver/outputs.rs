@@ -18,13 +18,13 @@ use volvox_protocol::task::Task;
 
 use super::Subscribers;
 use super::inbox::{Inbox, Waiter};
-use super::tally::Tally;
+use super::tally::CellMetrics;
 use crate::callback::failures::Failures;
-use crate::callback::http::Client;
+use crate::callback::http::CallbackClient;
 use crate::callback::logic::Counts;
-use crate::cells::logic::{Note, PresentCell};
-use crate::cells::presence::Holding;
-use crate::core::{Core, Dispatch, Notice, Output, ReplyId, Signal};
+use crate::cells::logic::{CellNotice, CellStatus};
+use crate::cells::loss::HoldStatus;
+use crate::core::{Core, CoreOutput, Dispatch, Notice, ReplyId, Signal};
 
 /// How often numbers are shown that every cell is looked at for.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
@@ -32,11 +32,11 @@ const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// What readers see, beside the records.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    pub(super) cells: RwLock<BTreeMap<CellId, PresentCell>>,
-    pub(super) holding: RwLock<Option<Holding>>,
+    pub(super) cells: RwLock<BTreeMap<CellId, CellStatus>>,
+    pub(super) holding: RwLock<Option<HoldStatus>>,
     pub(super) is_settled: AtomicBool,
     pub(super) orders_waiting: AtomicUsize,
-    pub(super) tally: Tally,
+    pub(super) tally: CellMetrics,
     counts: Mutex<Counts>,
     failures: Mutex<Failures>,
     callbacks_end: AtomicBool,
@@ -61,7 +61,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The way to cells, once there is one.
-pub(super) struct Link {
+pub(super) struct MeshLink {
     pub(super) mesh: Mesh,
     pub(super) runtime: Handle,
     pub(super) answer_within: Duration,
@@ -69,10 +69,10 @@ pub(super) struct Link {
 
 pub(super) struct Outputs {
     subscribers: Box<dyn Subscribers>,
-    client: Option<Client>,
+    client: Option<CallbackClient>,
     inbox: Arc<Inbox>,
     shared: Arc<Shared>,
-    link: Arc<OnceLock<Link>>,
+    link: Arc<OnceLock<MeshLink>>,
     waiters: HashMap<ReplyId, Waiter>,
     idle: Vec<oneshot::Sender<()>>,
     counted_at: Option<Instant>,
@@ -81,10 +81,10 @@ pub(super) struct Outputs {
 impl Outputs {
     pub(super) fn new(
         subscribers: Box<dyn Subscribers>,
-        client: Option<Client>,
+        client: Option<CallbackClient>,
         inbox: Arc<Inbox>,
         shared: Arc<Shared>,
-        link: Arc<OnceLock<Link>>,
+        link: Arc<OnceLock<MeshLink>>,
     ) -> Self {
         let (waiters, idle) = (HashMap::new(), Vec::new());
         Outputs { subscribers, client, inbox, shared, link, waiters, idle, counted_at: None }
@@ -100,32 +100,32 @@ impl Outputs {
         self.idle.extend(idle);
     }
 
-    pub(super) fn perform(&mut self, outputs: Vec<Output>) {
+    pub(super) fn perform(&mut self, outputs: Vec<CoreOutput>) {
         for output in outputs {
             match output {
                 // Who no longer waits is no reason to stop.
-                Output::Reply(id, result) => {
+                CoreOutput::Reply(id, result) => {
                     if let Some(Waiter::Call(waiter)) = self.waiters.remove(&id) {
                         let _ = waiter.send(result);
                     }
                 }
-                Output::Answers(id, answers) => {
+                CoreOutput::Answers(id, answers) => {
                     if let Some(Waiter::Report(waiter)) = self.waiters.remove(&id) {
                         let _ = waiter.send(answers);
                     }
                 }
-                Output::Explained(id, explanation) => {
+                CoreOutput::Explained(id, explanation) => {
                     if let Some(Waiter::Explain(waiter)) = self.waiters.remove(&id) {
                         let _ = waiter.send(explanation);
                     }
                 }
-                Output::Send(dispatch) => self.send(dispatch),
-                Output::Events { commit, events, traces } => {
+                CoreOutput::Send(dispatch) => self.send(dispatch),
+                CoreOutput::Events { commit, events, traces } => {
                     self.subscribers.tell(commit, events, traces);
                 }
-                Output::Resync { commit } => self.subscribers.resync(commit),
-                Output::Call(task) => self.call(task),
-                Output::PublishCell(cell, shown) => {
+                CoreOutput::Resync { commit } => self.subscribers.resync(commit),
+                CoreOutput::Call(task) => self.call(task),
+                CoreOutput::PublishCell(cell, shown) => {
                     let mut cells =
                         self.shared.cells.write().unwrap_or_else(PoisonError::into_inner);
                     match shown {
@@ -133,7 +133,7 @@ impl Outputs {
                         None => cells.remove(&cell),
                     };
                 }
-                Output::Notice(notice) => self.notice(notice),
+                CoreOutput::Notice(notice) => self.notice(notice),
             }
         }
     }
@@ -159,7 +159,7 @@ impl Outputs {
     }
 
     fn send(&self, Dispatch { id, cell, to, orders }: Dispatch) {
-        let Some(Link { mesh, runtime, answer_within }) = self.link.get() else {
+        let Some(MeshLink { mesh, runtime, answer_within }) = self.link.get() else {
             return self.inbox.signal(Signal::Delivered(id, Err(AskError::NoLink)));
         };
         let (mesh, within) = (mesh.clone(), *answer_within);
@@ -216,25 +216,25 @@ impl Outputs {
         }
     }
 
-    fn note(&self, note: Note) {
+    fn note(&self, note: CellNotice) {
         let tally = &self.shared.tally;
         match note {
-            Note::Came(cell, member) => {
+            CellNotice::Came(cell, member) => {
                 info!(cell = cell.as_str(), %member, "a cell is there");
                 tally.cells_came.add(1);
             }
-            Note::Restarted(cell, member) => {
+            CellNotice::Restarted(cell, member) => {
                 info!(cell = cell.as_str(), %member, "a cell was restarted");
             }
-            Note::Went(cell, left) => {
+            CellNotice::Went(cell, left) => {
                 info!(cell = cell.as_str(), left, "a cell is missing");
                 tally.cells_went.add(1);
             }
-            Note::Differs(cell) => {
+            CellNotice::Differs(cell) => {
                 info!(cell = cell.as_str(), "cell and board lastingly differ: the cell is to sync");
                 tally.mismatches.add(1);
             }
-            Note::Held(holding, missing) => {
+            CellNotice::Held(holding, missing) => {
                 tally.holds.add(1);
                 error!(
                     missing,
@@ -246,14 +246,14 @@ impl Outputs {
                      the time is over. Look at the network; release the hold if they are lost"
                 );
             }
-            Note::Released(why) => warn!(?why, "the loss of cells is no longer held"),
+            CellNotice::Released(why) => warn!(?why, "the loss of cells is no longer held"),
         }
     }
 }
 
 /// Counts what became of a message.
 fn count(
-    tally: &Tally,
+    tally: &CellMetrics,
     cell: &CellId,
     message: &CellOrders,
     answers: &Result<Vec<OrderAnswer>, AskError>,

@@ -1,5 +1,5 @@
 //! What cells ask over the mesh: reports go to the coordinator's thread, definitions and pages of a sync
-//! are read from the view. Who may ask, and how much at once, [`cells::desk`](crate::cells::desk) says.
+//! are read from the view. Who may ask, and how much at once, [`cells::admission`](crate::cells::admission) says.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ use super::inbox::Inbox;
 use super::outputs::Shared;
 use super::tally;
 use crate::bbs::view::View;
-use crate::cells::desk::{self, Desk, NotAdmitted, PUT_OFF, TURN_WITHIN, Visit};
-use crate::cells::records::{self, PageSize};
+use crate::cells::admission::{self, Admission, AdmissionError, PUT_OFF, RequestId, TURN_WITHIN};
+use crate::cells::sync::{self, PageSize};
 
 /// How often impostors are told of in the log. All are counted.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -29,21 +29,21 @@ pub(super) struct Rpc {
     pub(super) inbox: Arc<Inbox>,
     pub(super) view: View,
     pub(super) shared: Arc<Shared>,
-    pub(super) desk: Mutex<Desk>,
+    pub(super) desk: Mutex<Admission>,
     pub(super) told: Mutex<Option<Instant>>,
 }
 
 /// A question being answered. Counts until it is dropped, also when its asker gives up.
-struct Serving<'a>(&'a Rpc, Visit);
+struct RequestPermit<'a>(&'a Rpc, RequestId);
 
-impl Drop for Serving<'_> {
+impl Drop for RequestPermit<'_> {
     fn drop(&mut self) {
         self.0.desk().leave(self.1);
     }
 }
 
 impl Rpc {
-    fn desk(&self) -> MutexGuard<'_, Desk> {
+    fn desk(&self) -> MutexGuard<'_, Admission> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -67,13 +67,13 @@ impl Rpc {
         &'a self,
         from: &MemberIdentity,
         requests: &[CellRequest],
-    ) -> Result<Serving<'a>, RpcRefusal> {
+    ) -> Result<RequestPermit<'a>, RpcRefusal> {
         let admitted = self.desk().admit(from, requests);
-        admitted.map(|visit| Serving(self, visit)).map_err(|refused| {
+        admitted.map(|visit| RequestPermit(self, visit)).map_err(|refused| {
             match &refused {
-                NotAdmitted::Busy => self.shared.tally.refused_busy.add(1),
-                NotAdmitted::NoCell => self.tell_of_impostor(from, None),
-                NotAdmitted::SpeaksFor(other) => self.tell_of_impostor(from, Some(other)),
+                AdmissionError::Busy => self.shared.tally.refused_busy.add(1),
+                AdmissionError::NoCell => self.tell_of_impostor(from, None),
+                AdmissionError::SpeaksFor(other) => self.tell_of_impostor(from, Some(other)),
             }
             refused.refusal(from)
         })
@@ -111,7 +111,7 @@ impl Rpc {
             false => self.answers(report.requests).await.unwrap_or_else(put_off),
         };
         kinds.iter().zip(&answers).for_each(|(kind, answer)| tally.request(*kind, answer));
-        Ok(desk::reply(&self.view.snapshot(), &from.name, answers, report.fetch))
+        Ok(admission::reply(&self.view.snapshot(), &from.name, answers, report.fetch))
     }
 
     /// What the core answers to a report; none: it was not taken, or not in time.
@@ -131,15 +131,15 @@ impl Rpc {
     ) -> Result<FetchedDefinitions, RpcRefusal> {
         let _serving = self.admit(from, &[])?;
         self.shared.tally.fetches.add(1);
-        Ok(records::fetch(&self.view.snapshot(), &from.name, asked))
+        Ok(sync::fetch(&self.view.snapshot(), &from.name, asked))
     }
 
     fn sync(&self, from: &MemberIdentity, asked: &SyncCell) -> Result<SyncedCell, RpcRefusal> {
         let _serving = self.admit(from, &[])?;
         self.shared.tally.sync_pages.add(1);
         let records = self.view.snapshot();
-        let reply = records::sync(&records, &from.name, asked, PageSize::FULL);
-        let differences = records::differences(&records, &from.name, asked);
+        let reply = sync::sync(&records, &from.name, asked, PageSize::FULL);
+        let differences = sync::differences(&records, &from.name, asked);
         let (instances, tasks) = (asked.lrps.len(), asked.tasks.len());
         let cell = from.name.as_str();
         if differences > 0 {

@@ -112,7 +112,7 @@ impl Count {
 
 /// Where it is counted.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct CellMetrics {
     requests: [[Count; RESULTS.len()]; KINDS.len()],
     orders: [Count; ORDERS.len()],
     pub(super) reports: Count,
@@ -131,7 +131,7 @@ pub(super) struct Tally {
     pub(super) lagged: Count,
 }
 
-impl Tally {
+impl CellMetrics {
     pub(super) fn request(&self, kind: usize, answer: &CellAnswer) {
         self.requests[kind][result(answer)].add(1);
     }

@@ -21,8 +21,8 @@ fn desire(process: &str) -> Command {
     Command::DesireLrp(Box::new(serde_json::from_value(json).unwrap()))
 }
 
-fn settings() -> Settings {
-    Settings { converge: Converge::WhenTold, ..Settings::default() }
+fn settings() -> CoreSettings {
+    CoreSettings { converge: Converge::WhenTold, ..CoreSettings::default() }
 }
 
 /// A coordinator that takes a turn when it is told to.
@@ -105,7 +105,7 @@ fn a_turn_takes_of_both_queues_and_the_end_comes_when_they_are_empty() {
     inbox.close();
     assert!(matches!(inbox.command(Command::ConvergeDue, None), Err(CallError::Closed)));
     let taken = inbox.take(Duration::ZERO);
-    let reports = taken.inputs.iter().filter(|it| matches!(it, Input::Report { .. })).count();
+    let reports = taken.inputs.iter().filter(|it| matches!(it, CoreInput::Report { .. })).count();
     assert_eq!((taken.inputs.len(), reports, taken.is_end), (2 * BATCH, BATCH, false));
     assert_eq!(inbox.take(Duration::ZERO).inputs.len(), 2);
     assert!(inbox.take(Duration::from_secs(3_600)).is_end, "nobody sleeps any more");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use volvox_coordinator::bbs::command::Command;
 use volvox_coordinator::bbs::settings::BoardSettings;
-use volvox_coordinator::core::{Converge, Settings as CoreSettings, Traces};
+use volvox_coordinator::core::{Converge, CoreSettings, Traces};
 use volvox_coordinator::driver::{Bbs, Subscribers};
 use volvox_protocol::cell::CellPresence;
 use volvox_protocol::event::Event;

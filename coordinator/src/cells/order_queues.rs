@@ -2,7 +2,7 @@
 //!
 //! A cell that seemed gone may never have noticed: if orders that only a sync can make good were lost
 //! meanwhile, it is told to sync when it is there again. Orders are put in; a message that may be sent
-//! comes out and is given back as [`Addresses::answered`] or [`Addresses::failed`], with what the
+//! comes out and is given back as [`OrderQueues::answered`] or [`OrderQueues::failed`], with what the
 //! auction is to hear and the next message.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
@@ -17,8 +17,8 @@ use volvox_protocol::id::CellId;
 use volvox_protocol::request::{CellOrder, WorkBatch};
 use volvox_protocol::time::Timestamp;
 
-use super::orders::{self, Pushed, Queue};
-use crate::auction::rounds::Input;
+use super::orders::{self, EnqueueResult, OrderQueue};
+use crate::auction::rounds::AuctionInput;
 
 /// How long a cell is left alone after a message that failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ const MOST_OWED: usize = 10_000;
 
 /// A message to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Letter {
+pub struct OrderMessage {
     /// To which cell.
     pub cell: CellId,
     /// Who that is in the mesh.
@@ -44,28 +44,28 @@ pub struct Letter {
 }
 
 #[derive(Debug)]
-struct Address {
+struct CellQueue {
     member: MemberId,
     number: u64,
-    queue: Queue,
+    queue: OrderQueue,
 }
 
 /// Orders that nobody will send.
 #[derive(Debug, Default)]
-pub struct Lost {
+pub struct Undelivered {
     /// How many.
     pub orders: usize,
     /// What the auction is to hear: work among them was surely not begun.
-    pub heard: Vec<Input>,
+    pub heard: Vec<AuctionInput>,
 }
 
-impl Lost {
+impl Undelivered {
     fn never_sent(cell: &CellId, orders: impl IntoIterator<Item = CellOrder>) -> Self {
-        let mut lost = Lost::default();
+        let mut lost = Undelivered::default();
         for order in orders {
             lost.orders += 1;
             if let CellOrder::Work(batch) = order {
-                lost.heard.push(Input::Answered(cell.clone(), batch.number, batch));
+                lost.heard.push(AuctionInput::Answered(cell.clone(), batch.number, batch));
             }
         }
         lost
@@ -74,33 +74,33 @@ impl Lost {
 
 /// What waits for all cells.
 #[derive(Debug, Default)]
-pub struct Addresses {
-    all: BTreeMap<CellId, Address>,
+pub struct OrderQueues {
+    all: BTreeMap<CellId, CellQueue>,
     opened: u64,
-    owed: Owed,
+    owed: SyncDebt,
 }
 
 /// Cells that are not there and have to sync when they are.
 #[derive(Debug)]
-enum Owed {
+enum SyncDebt {
     /// These.
     Some(BTreeSet<CellId>),
     /// Every cell that comes: there were too many to remember which.
     All,
 }
 
-impl Default for Owed {
+impl Default for SyncDebt {
     fn default() -> Self {
-        Owed::Some(BTreeSet::new())
+        SyncDebt::Some(BTreeSet::new())
     }
 }
 
-impl Owed {
+impl SyncDebt {
     fn add(&mut self, cell: &CellId) {
-        if let Owed::Some(cells) = self {
+        if let SyncDebt::Some(cells) = self {
             cells.insert(cell.clone());
             if cells.len() > MOST_OWED {
-                *self = Owed::All;
+                *self = SyncDebt::All;
             }
         }
     }
@@ -108,33 +108,33 @@ impl Owed {
     /// Whether this cell, which is there now, has to sync.
     fn take(&mut self, cell: &CellId) -> bool {
         match self {
-            Owed::Some(cells) => cells.remove(cell),
-            Owed::All => true,
+            SyncDebt::Some(cells) => cells.remove(cell),
+            SyncDebt::All => true,
         }
     }
 }
 
-impl Addresses {
+impl OrderQueues {
     /// The cell is there, as this member. What waited for another life or member is lost. What may be
-    /// sent now [`Addresses::pass`] says.
-    pub fn open(&mut self, cell: &CellId, member: MemberId) -> Lost {
+    /// sent now [`OrderQueues::pass`] says.
+    pub fn open(&mut self, cell: &CellId, member: MemberId) -> Undelivered {
         self.opened += 1;
         let lost = self.close(cell);
-        let mut queue = Queue::default();
+        let mut queue = OrderQueue::default();
         if self.owed.take(cell) {
             queue.push(CellOrder::Sync);
         }
-        self.all.insert(cell.clone(), Address { member, number: self.opened, queue });
+        self.all.insert(cell.clone(), CellQueue { member, number: self.opened, queue });
         lost
     }
 
     /// The cell is gone. Gives what is lost with it.
-    pub fn close(&mut self, cell: &CellId) -> Lost {
-        let Some(address) = self.all.remove(cell) else { return Lost::default() };
+    pub fn close(&mut self, cell: &CellId) -> Undelivered {
+        let Some(address) = self.all.remove(cell) else { return Undelivered::default() };
         if address.queue.wants_sync() {
             self.owed.add(cell);
         }
-        Lost::never_sent(cell, address.queue.into_orders())
+        Undelivered::never_sent(cell, address.queue.into_orders())
     }
 
     /// An order was lost that only a sync can make good.
@@ -172,23 +172,23 @@ impl Addresses {
         now: Timestamp,
         cell: &CellId,
         order: CellOrder,
-    ) -> (Option<Letter>, Lost) {
+    ) -> (Option<OrderMessage>, Undelivered) {
         let Some(address) = self.all.get_mut(cell) else {
             if orders::needs_sync(&order) {
                 self.owe(cell);
             }
-            return (None, Lost::never_sent(cell, [order]));
+            return (None, Undelivered::never_sent(cell, [order]));
         };
         let lost = match address.queue.push(order) {
-            Pushed::Waits => Lost::default(),
+            EnqueueResult::Waits => Undelivered::default(),
             // Work is not among them.
-            Pushed::Folded(orders) => Lost { orders, heard: Vec::new() },
+            EnqueueResult::Folded(orders) => Undelivered { orders, heard: Vec::new() },
         };
         (next(now, cell, address), lost)
     }
 
     /// All cells are to sync: orders to some of them were lost. Gives what may be sent now.
-    pub fn sync_all(&mut self, now: Timestamp) -> Vec<Letter> {
+    pub fn sync_all(&mut self, now: Timestamp) -> Vec<OrderMessage> {
         for address in self.all.values_mut() {
             address.queue.push(CellOrder::Sync);
         }
@@ -196,7 +196,7 @@ impl Addresses {
     }
 
     /// What waited for the end of a pause, and may be sent now.
-    pub fn pass(&mut self, now: Timestamp) -> Vec<Letter> {
+    pub fn pass(&mut self, now: Timestamp) -> Vec<OrderMessage> {
         let due = self.all.iter_mut().filter(|(_, address)| address.queue.is_due(now));
         due.filter_map(|(cell, address)| next(now, cell, address)).collect()
     }
@@ -205,15 +205,15 @@ impl Addresses {
     pub fn answered(
         &mut self,
         now: Timestamp,
-        letter: Letter,
+        letter: OrderMessage,
         answers: &[OrderAnswer],
-    ) -> (Vec<Input>, Option<Letter>) {
+    ) -> (Vec<AuctionInput>, Option<OrderMessage>) {
         let cell = &letter.cell;
         let answered = letter.message.orders.iter().zip(answers);
         let heard = answered.filter_map(|(order, answer)| match order {
             CellOrder::Work(batch) => {
                 let back = orders::refused(batch, answer);
-                Some(Input::Answered(cell.clone(), batch.number, back))
+                Some(AuctionInput::Answered(cell.clone(), batch.number, back))
             }
             CellOrder::StopInstance(..)
             | CellOrder::CancelTask(_)
@@ -232,14 +232,14 @@ impl Addresses {
     pub fn failed(
         &mut self,
         now: Timestamp,
-        letter: Letter,
+        letter: OrderMessage,
         error: &AskError,
-    ) -> (Vec<Input>, Option<Letter>) {
+    ) -> (Vec<AuctionInput>, Option<OrderMessage>) {
         let cell = &letter.cell;
         let known = known(error);
         let heard = work_of(&letter.message).map(|batch| match known {
-            Known::NotDone => Input::Answered(cell.clone(), batch.number, batch.clone()),
-            Known::Nothing => Input::Unanswered(cell.clone(), batch.number),
+            Certainty::NotDone => AuctionInput::Answered(cell.clone(), batch.number, batch.clone()),
+            Certainty::Nothing => AuctionInput::Unanswered(cell.clone(), batch.number),
         });
         let heard = with_rest(heard.collect(), letter.cut_off);
         let address = self.all.get_mut(cell).filter(|it| it.number == letter.number);
@@ -256,7 +256,7 @@ impl Addresses {
 
 /// The next message to an address, if one may be sent now. A batch of work that is too long for one
 /// message has it to itself, and is cut.
-fn next(now: Timestamp, cell: &CellId, address: &mut Address) -> Option<Letter> {
+fn next(now: Timestamp, cell: &CellId, address: &mut CellQueue) -> Option<OrderMessage> {
     let mut message = address.queue.next(now)?;
     let mut cut_off = None;
     if let [CellOrder::Work(batch)] | [CellOrder::Work(batch), CellOrder::Sync] =
@@ -266,12 +266,12 @@ fn next(now: Timestamp, cell: &CellId, address: &mut Address) -> Option<Letter> 
         cut_off = Some(rest).filter(|rest| !rest.lrps.is_empty() || !rest.tasks.is_empty());
     }
     let (member, number) = (address.member, address.number);
-    Some(Letter { cell: cell.clone(), member, number, message, cut_off })
+    Some(OrderMessage { cell: cell.clone(), member, number, message, cut_off })
 }
 
 /// What was cut off is refused with the rest.
-fn with_rest(mut heard: Vec<Input>, cut_off: Option<WorkBatch>) -> Vec<Input> {
-    if let (Some(rest), Some(Input::Answered(_, _, back))) = (cut_off, heard.first_mut()) {
+fn with_rest(mut heard: Vec<AuctionInput>, cut_off: Option<WorkBatch>) -> Vec<AuctionInput> {
+    if let (Some(rest), Some(AuctionInput::Answered(_, _, back))) = (cut_off, heard.first_mut()) {
         back.lrps.extend(rest.lrps);
         back.tasks.extend(rest.tasks);
     }
@@ -292,28 +292,28 @@ fn work_of(message: &CellOrders) -> impl Iterator<Item = &WorkBatch> {
 
 /// What is known of a message that was not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum Certainty {
     /// The cell has done nothing of it: the work may go elsewhere at once.
     NotDone,
     /// The cell may have done it: convergence will see.
     Nothing,
 }
 
-fn known(error: &AskError) -> Known {
+fn known(error: &AskError) -> Certainty {
     match error {
         AskError::NoLink
         | AskError::TooLarge { .. }
         | AskError::Refused(
             RpcRefusal::Unsupported | RpcRefusal::Busy | RpcRefusal::Malformed(_)
             | RpcRefusal::NotAllowed(_),
-        ) => Known::NotDone,
+        ) => Certainty::NotDone,
         AskError::Deadline
         | AskError::Lost(_)
         | AskError::BadReply(_)
         // Its answer may have been what was too large.
         | AskError::Refused(
             RpcRefusal::TooLarge | RpcRefusal::DeadlineExceeded | RpcRefusal::Failed(_),
-        ) => Known::Nothing,
+        ) => Certainty::Nothing,
     }
 }
 
@@ -341,13 +341,13 @@ mod tests {
         CellOrder::CancelTask(TaskGuid::new("t").unwrap())
     }
 
-    fn orders(letters: Vec<Letter>) -> Vec<CellOrder> {
+    fn orders(letters: Vec<OrderMessage>) -> Vec<CellOrder> {
         letters.into_iter().flat_map(|letter| letter.message.orders).collect()
     }
 
     #[test]
     fn a_cell_that_seemed_gone_syncs_for_what_was_lost_meanwhile() {
-        let mut all = Addresses::default();
+        let mut all = OrderQueues::default();
         all.open(&cell(), member(1));
         assert_eq!(orders(all.pass(NOW)), [], "nothing was lost yet");
         all.close(&cell());
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn what_waited_when_it_went_is_made_good_by_a_sync_and_a_stop_need_not_be() {
-        let mut all = Addresses::default();
+        let mut all = OrderQueues::default();
         all.open(&cell(), member(1));
         let (first, _) = all.push(NOW, &cell(), CellOrder::Evacuate);
         all.push(NOW, &cell(), cancel());
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_message_that_fails_after_its_cell_came_anew_is_made_good_there() {
-        let mut all = Addresses::default();
+        let mut all = OrderQueues::default();
         all.open(&cell(), member(1));
         let (letter, _) = all.push(NOW, &cell(), cancel());
         let letter = letter.expect("it was sent at once");
@@ -387,12 +387,12 @@ mod tests {
 
     #[test]
     fn cells_that_never_come_are_not_remembered_without_end() {
-        let mut all = Addresses::default();
+        let mut all = OrderQueues::default();
         for nth in 0..=MOST_OWED {
             let stranger = CellId::new(&format!("stranger-{nth}")).unwrap();
             assert_eq!(all.push(NOW, &stranger, cancel()).1.orders, 1);
         }
-        assert!(matches!(all.owed, Owed::All));
+        assert!(matches!(all.owed, SyncDebt::All));
         all.open(&cell(), member(1));
         assert_eq!(orders(all.pass(NOW)), [CellOrder::Sync], "it may have been one of them");
     }
@@ -400,15 +400,15 @@ mod tests {
     #[test]
     fn of_work_that_was_never_sent_the_auction_hears_that_it_was_refused() {
         let batch = |number| WorkBatch { number, lrps: Vec::new(), tasks: Vec::new() };
-        let back = |lost: Lost| -> Vec<u64> {
+        let back = |lost: Undelivered| -> Vec<u64> {
             let number = |input| {
-                let Input::Answered(at, number, back) = input else { panic!("{input:?}") };
+                let AuctionInput::Answered(at, number, back) = input else { panic!("{input:?}") };
                 assert_eq!((at, back), (cell(), batch(number)));
                 number
             };
             lost.heard.into_iter().map(number).collect()
         };
-        let mut all = Addresses::default();
+        let mut all = OrderQueues::default();
         let (letter, lost) = all.push(NOW, &cell(), CellOrder::Work(batch(1)));
         assert!(letter.is_none() && back(lost) == [1], "no such cell is there");
         all.open(&cell(), member(1));
@@ -432,7 +432,7 @@ mod tests {
         };
         let many = ORDER_BYTES / 100;
         let tasks: Vec<TaskStart> = (0..many).map(long).collect();
-        let mut all = Addresses::default();
+        let mut all = OrderQueues::default();
         all.open(&cell(), member(1));
         let (first, _) = all.push(NOW, &cell(), CellOrder::Evacuate);
         all.push(NOW, &cell(), CellOrder::Work(WorkBatch { number: 1, lrps: vec![], tasks }));

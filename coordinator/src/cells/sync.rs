@@ -29,7 +29,7 @@ pub fn fetch(records: &Records, cell: &CellId, asked: FetchDefinitions) -> Fetch
     } else {
         records.instances_on(cell).map(|lrp| (&lrp.process_guid, &lrp.definition_id)).collect()
     };
-    let mut room = Room::new(FETCH_BYTES);
+    let mut room = ByteBudget::new(FETCH_BYTES);
     for key in asked.lrps {
         let deployment = records.deployment(&key.process_guid).map(|(_, deployment)| deployment);
         let known = deployment.filter(|_| has.contains(&(&key.process_guid, &key.definition_id)));
@@ -90,7 +90,7 @@ pub fn sync(records: &Records, cell: &CellId, asked: &SyncCell, page_size: PageS
     let mut page = Page {
         cell,
         most: page_size.items,
-        room: Room::new(page_size.bytes),
+        room: ByteBudget::new(page_size.bytes),
         reply: SyncedCell {
             answered_lrps: 0,
             answered_tasks: 0,
@@ -145,14 +145,14 @@ pub fn differences(records: &Records, cell: &CellId, asked: &SyncCell) -> usize 
 }
 
 /// Bytes that are left in a reply. The first entry always fits: none is longer than a reply may be.
-struct Room {
+struct ByteBudget {
     left: usize,
     used: bool,
 }
 
-impl Room {
+impl ByteBudget {
     const fn new(bytes: usize) -> Self {
-        Room { left: bytes, used: false }
+        ByteBudget { left: bytes, used: false }
     }
 
     fn take(&mut self, bytes: usize) -> bool {
@@ -171,7 +171,7 @@ impl Room {
 struct Page<'a> {
     cell: &'a CellId,
     most: usize,
-    room: Room,
+    room: ByteBudget,
     reply: SyncedCell,
 }
 

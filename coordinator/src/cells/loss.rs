@@ -30,7 +30,7 @@ use super::settings::HoldPolicy;
 
 /// What follows from what was heard, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Word {
+pub enum PresenceChange {
     /// Tell the board that the cell is there.
     Present(CellId),
     /// Tell the board that the cell is missing.
@@ -38,14 +38,14 @@ pub enum Word {
     /// Tell the board that all cells have been heard.
     Settled,
     /// Replacement is held from now on: an operator should look.
-    Held(Holding),
+    Held(HoldStatus),
     /// It is held no longer, and this is why.
-    Released(Release),
+    Released(HoldEnd),
 }
 
 /// Why a hold has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Release {
+pub enum HoldEnd {
     /// All that were held are back.
     CameBack,
     /// Its time was over.
@@ -56,7 +56,7 @@ pub enum Release {
 
 /// A hold, for people to see.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holding {
+pub struct HoldStatus {
     /// Cells that are held: missing, and the board does not know.
     pub cells: usize,
     /// Cells that there were when it began, these included.
@@ -69,7 +69,7 @@ pub struct Holding {
 
 /// A cell that is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Lost {
+struct MissingCell {
     at: Timestamp,
     told: Told,
 }
@@ -91,7 +91,7 @@ struct Hold {
 
 /// Whether the board knows that it has heard of everybody.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Settling {
+enum SettleState {
     /// It is not time yet.
     #[default]
     Early,
@@ -102,24 +102,24 @@ enum Settling {
 
 /// Who is there, who is not, and what the board knows of it.
 #[derive(Debug)]
-pub struct Presence {
+pub struct LossTracker {
     policy: HoldPolicy,
     present: BTreeSet<CellId>,
     /// Missing, and either within the window or not told.
-    lost: BTreeMap<CellId, Lost>,
+    lost: BTreeMap<CellId, MissingCell>,
     hold: Option<Hold>,
-    settling: Settling,
+    settling: SettleState,
 }
 
-impl Presence {
+impl LossTracker {
     /// Nobody has been heard of.
     pub fn new(policy: HoldPolicy) -> Self {
-        Presence {
+        LossTracker {
             policy,
             present: BTreeSet::new(),
             lost: BTreeMap::new(),
             hold: None,
-            settling: Settling::Early,
+            settling: SettleState::Early,
         }
     }
 
@@ -130,39 +130,39 @@ impl Presence {
 
     /// Whether the board has been told that it has heard of everybody.
     pub fn is_settled(&self) -> bool {
-        self.settling == Settling::Done
+        self.settling == SettleState::Done
     }
 
     /// The hold that there is.
-    pub fn holding(&self) -> Option<Holding> {
+    pub fn holding(&self) -> Option<HoldStatus> {
         let Hold { of, since, until } = self.hold?;
-        Some(Holding { cells: self.untold().count(), of, since, until })
+        Some(HoldStatus { cells: self.untold().count(), of, since, until })
     }
 
     /// The mesh has heard a cell.
-    pub fn cell_present(&mut self, now: Timestamp, cell: &CellId) -> Vec<Word> {
+    pub fn cell_present(&mut self, now: Timestamp, cell: &CellId) -> Vec<PresenceChange> {
         if !self.present.insert(cell.clone()) {
             return Vec::new();
         }
         let mut words = Vec::new();
         match self.lost.remove(cell) {
-            Some(Lost { told: Told::NotYet, .. }) if self.settling == Settling::Done => {}
+            Some(MissingCell { told: Told::NotYet, .. }) if self.settling == SettleState::Done => {}
             // Before the end of settling the board may never have heard of it.
-            Some(_) | None => words.push(Word::Present(cell.clone())),
+            Some(_) | None => words.push(PresenceChange::Present(cell.clone())),
         }
         if self.hold.is_some() && self.untold().next().is_none() {
-            words.extend(self.end(now, Release::CameBack));
+            words.extend(self.end(now, HoldEnd::CameBack));
         }
         words
     }
 
     /// The mesh finds a cell missing.
-    pub fn cell_missing(&mut self, now: Timestamp, cell: &CellId) -> Vec<Word> {
+    pub fn cell_missing(&mut self, now: Timestamp, cell: &CellId) -> Vec<PresenceChange> {
         if !self.present.remove(cell) {
             return Vec::new();
         }
         self.forget(now);
-        self.lost.insert(cell.clone(), Lost { at: now, told: Told::NotYet });
+        self.lost.insert(cell.clone(), MissingCell { at: now, told: Told::NotYet });
         if self.hold.is_some() {
             return Vec::new();
         }
@@ -180,8 +180,8 @@ impl Presence {
         &mut self,
         now: Timestamp,
         named: impl IntoIterator<Item = &'a CellId>,
-    ) -> Vec<Word> {
-        if self.settling != Settling::Early {
+    ) -> Vec<PresenceChange> {
+        if self.settling != SettleState::Early {
             return Vec::new();
         }
         self.forget(now);
@@ -190,28 +190,28 @@ impl Presence {
             .filter(|cell| !self.present.contains(*cell) && !self.lost.contains_key(*cell))
             .cloned()
             .collect();
-        let lost = Lost { at: now, told: Told::NotYet };
+        let lost = MissingCell { at: now, told: Told::NotYet };
         self.lost.extend(unheard.iter().map(|cell| (cell.clone(), lost)));
         if self.hold.is_some() {
-            self.settling = Settling::Held;
+            self.settling = SettleState::Held;
             return Vec::new();
         }
         if self.are_many() {
-            self.settling = Settling::Held;
+            self.settling = SettleState::Held;
             return vec![self.begin(now)];
         }
         // The board finds them missing by itself.
         unheard.iter().for_each(|cell| {
-            self.lost.insert(cell.clone(), Lost { at: now, told: Told::Yes });
+            self.lost.insert(cell.clone(), MissingCell { at: now, told: Told::Yes });
         });
-        self.settling = Settling::Done;
-        vec![Word::Settled]
+        self.settling = SettleState::Done;
+        vec![PresenceChange::Settled]
     }
 
     /// Does what is due by now.
-    pub fn pass(&mut self, now: Timestamp) -> Vec<Word> {
+    pub fn pass(&mut self, now: Timestamp) -> Vec<PresenceChange> {
         match self.hold {
-            Some(hold) if hold.until <= now => self.end(now, Release::TimeIsUp),
+            Some(hold) if hold.until <= now => self.end(now, HoldEnd::TimeIsUp),
             Some(_) => Vec::new(),
             None => {
                 let gather = self.policy.gather;
@@ -223,11 +223,11 @@ impl Presence {
     }
 
     /// An operator wants the losses acted on now.
-    pub fn release(&mut self, now: Timestamp) -> Vec<Word> {
-        if self.hold.is_some() { self.end(now, Release::Told) } else { Vec::new() }
+    pub fn release(&mut self, now: Timestamp) -> Vec<PresenceChange> {
+        if self.hold.is_some() { self.end(now, HoldEnd::Told) } else { Vec::new() }
     }
 
-    /// When to [`pass`](Presence::pass) if nothing is heard.
+    /// When to [`pass`](LossTracker::pass) if nothing is heard.
     pub fn wake_at(&self) -> Option<Timestamp> {
         match self.hold {
             Some(hold) => Some(hold.until),
@@ -235,7 +235,7 @@ impl Presence {
         }
     }
 
-    fn untold(&self) -> impl Iterator<Item = (&CellId, &Lost)> {
+    fn untold(&self) -> impl Iterator<Item = (&CellId, &MissingCell)> {
         self.lost.iter().filter(|(_, lost)| lost.told == Told::NotYet)
     }
 
@@ -247,35 +247,35 @@ impl Presence {
                 > all.saturating_mul(usize::try_from(self.policy.share_percent).unwrap_or(100))
     }
 
-    fn begin(&mut self, now: Timestamp) -> Word {
+    fn begin(&mut self, now: Timestamp) -> PresenceChange {
         let of = self.lost.len() + self.present.len();
         self.hold = Some(Hold { of, since: now, until: now + self.policy.grace });
-        Word::Held(self.holding().expect("it was begun in the line above"))
+        PresenceChange::Held(self.holding().expect("it was begun in the line above"))
     }
 
     /// Ends the hold, tells what is still missing, and begins to count anew.
-    fn end(&mut self, now: Timestamp, why: Release) -> Vec<Word> {
+    fn end(&mut self, now: Timestamp, why: HoldEnd) -> Vec<PresenceChange> {
         self.hold = None;
-        let mut words = vec![Word::Released(why)];
+        let mut words = vec![PresenceChange::Released(why)];
         words.extend(self.tell(|_| true));
-        if why == Release::CameBack {
+        if why == HoldEnd::CameBack {
             self.forget(now);
         } else {
             self.lost.clear();
         }
-        if self.settling == Settling::Held {
-            self.settling = Settling::Done;
-            words.push(Word::Settled);
+        if self.settling == SettleState::Held {
+            self.settling = SettleState::Done;
+            words.push(PresenceChange::Settled);
         }
         words
     }
 
-    fn tell(&mut self, due: impl Fn(&Lost) -> bool) -> Vec<Word> {
+    fn tell(&mut self, due: impl Fn(&MissingCell) -> bool) -> Vec<PresenceChange> {
         let mut words = Vec::new();
         for (cell, lost) in &mut self.lost {
             if lost.told == Told::NotYet && due(lost) {
                 lost.told = Told::Yes;
-                words.push(Word::Missing(cell.clone()));
+                words.push(PresenceChange::Missing(cell.clone()));
             }
         }
         words

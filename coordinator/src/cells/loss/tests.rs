@@ -15,19 +15,22 @@ fn cell(nth: usize) -> CellId {
 }
 
 /// So many cells, all heard and settled.
-fn fleet(cells: usize) -> Presence {
-    let mut presence = Presence::new(HoldPolicy::default());
+fn fleet(cells: usize) -> LossTracker {
+    let mut presence = LossTracker::new(HoldPolicy::default());
     for nth in 0..cells {
-        assert_eq!(presence.cell_present(at(0), &cell(nth)), [Word::Present(cell(nth))]);
+        assert_eq!(presence.cell_present(at(0), &cell(nth)), [PresenceChange::Present(cell(nth))]);
     }
-    assert_eq!(presence.settle(at(0), []), [Word::Settled]);
+    assert_eq!(presence.settle(at(0), []), [PresenceChange::Settled]);
     presence
 }
 
-fn missing(words: &[Word]) -> Vec<CellId> {
+fn missing(words: &[PresenceChange]) -> Vec<CellId> {
     let missing = words.iter().filter_map(|word| match word {
-        Word::Missing(cell) => Some(cell.clone()),
-        Word::Present(_) | Word::Settled | Word::Held(_) | Word::Released(_) => None,
+        PresenceChange::Missing(cell) => Some(cell.clone()),
+        PresenceChange::Present(_)
+        | PresenceChange::Settled
+        | PresenceChange::Held(_)
+        | PresenceChange::Released(_) => None,
     });
     missing.collect()
 }
@@ -35,9 +38,9 @@ fn missing(words: &[Word]) -> Vec<CellId> {
 #[test]
 fn a_lone_loss_is_told_at_once_and_so_is_the_return() {
     let mut fleet = fleet(10);
-    assert_eq!(fleet.cell_missing(at(1), &cell(0)), [Word::Missing(cell(0))]);
+    assert_eq!(fleet.cell_missing(at(1), &cell(0)), [PresenceChange::Missing(cell(0))]);
     assert_eq!(fleet.cell_missing(at(1), &cell(0)), []);
-    assert_eq!(fleet.cell_present(at(2), &cell(0)), [Word::Present(cell(0))]);
+    assert_eq!(fleet.cell_present(at(2), &cell(0)), [PresenceChange::Present(cell(0))]);
     assert_eq!(fleet.cell_present(at(2), &cell(0)), []);
     assert_eq!(fleet.wake_at(), None);
 }
@@ -45,12 +48,12 @@ fn a_lone_loss_is_told_at_once_and_so_is_the_return() {
 #[test]
 fn the_third_loss_of_a_large_fleet_waits_a_moment_and_is_told() {
     let mut fleet = fleet(100);
-    assert_eq!(fleet.cell_missing(at(1), &cell(0)), [Word::Missing(cell(0))]);
-    assert_eq!(fleet.cell_missing(at(1), &cell(1)), [Word::Missing(cell(1))]);
+    assert_eq!(fleet.cell_missing(at(1), &cell(0)), [PresenceChange::Missing(cell(0))]);
+    assert_eq!(fleet.cell_missing(at(1), &cell(1)), [PresenceChange::Missing(cell(1))]);
     assert_eq!(fleet.cell_missing(at(1), &cell(2)), []);
     assert_eq!(fleet.wake_at(), Some(at(4)));
     assert_eq!(fleet.pass(at(3)), []);
-    assert_eq!(fleet.pass(at(4)), [Word::Missing(cell(2))]);
+    assert_eq!(fleet.pass(at(4)), [PresenceChange::Missing(cell(2))]);
     assert_eq!(fleet.wake_at(), None);
 }
 
@@ -62,8 +65,8 @@ fn many_that_vanish_together_are_held_and_told_when_the_grace_is_over() {
         told.extend(fleet.cell_missing(at(1), &cell(nth)));
     }
     assert_eq!(missing(&told), [cell(0), cell(1)], "fewer than could be many");
-    let held = Holding { cells: 2, of: 10, since: at(2), until: at(62) };
-    assert_eq!(fleet.cell_missing(at(2), &cell(3)), [Word::Held(held.clone())]);
+    let held = HoldStatus { cells: 2, of: 10, since: at(2), until: at(62) };
+    assert_eq!(fleet.cell_missing(at(2), &cell(3)), [PresenceChange::Held(held.clone())]);
     assert_eq!(fleet.holding(), Some(held));
     // What is lost later is held with them, and until the same end.
     assert_eq!(fleet.cell_missing(at(50), &cell(4)), []);
@@ -71,11 +74,11 @@ fn many_that_vanish_together_are_held_and_told_when_the_grace_is_over() {
     assert_eq!(fleet.wake_at(), Some(at(62)));
     assert_eq!(fleet.pass(at(61)), []);
     let words = fleet.pass(at(62));
-    assert_eq!(words[0], Word::Released(Release::TimeIsUp));
+    assert_eq!(words[0], PresenceChange::Released(HoldEnd::TimeIsUp));
     assert_eq!(missing(&words), [cell(2), cell(3), cell(4)]);
     assert_eq!(fleet.holding(), None);
     // Counting begins anew: one more of five is one.
-    assert_eq!(fleet.cell_missing(at(63), &cell(5)), [Word::Missing(cell(5))]);
+    assert_eq!(fleet.cell_missing(at(63), &cell(5)), [PresenceChange::Missing(cell(5))]);
 }
 
 #[test]
@@ -88,8 +91,8 @@ fn who_comes_back_was_never_gone() {
     for nth in 2..5 {
         assert_eq!(fleet.cell_present(at(10), &cell(nth)), []);
     }
-    assert_eq!(fleet.cell_present(at(10), &cell(5)), [Word::Released(Release::CameBack)]);
-    assert_eq!(fleet.cell_present(at(11), &cell(0)), [Word::Present(cell(0))]);
+    assert_eq!(fleet.cell_present(at(10), &cell(5)), [PresenceChange::Released(HoldEnd::CameBack)]);
+    assert_eq!(fleet.cell_present(at(11), &cell(0)), [PresenceChange::Present(cell(0))]);
 }
 
 #[test]
@@ -100,7 +103,7 @@ fn an_operator_can_let_go() {
     }
     assert_eq!(fleet.holding().unwrap().cells, 2);
     let words = fleet.release(at(5));
-    assert_eq!(words[0], Word::Released(Release::Told));
+    assert_eq!(words[0], PresenceChange::Released(HoldEnd::Told));
     assert_eq!(missing(&words), [cell(2), cell(3)]);
     assert_eq!(fleet.release(at(6)), []);
 }
@@ -110,14 +113,14 @@ fn losses_that_are_far_apart_are_no_hold() {
     let mut fleet = fleet(10);
     for nth in 0..9 {
         let words = fleet.cell_missing(at(31 * nth as u64), &cell(nth));
-        assert_eq!(words, [Word::Missing(cell(nth))], "{nth}");
+        assert_eq!(words, [PresenceChange::Missing(cell(nth))], "{nth}");
     }
 }
 
 #[test]
 fn a_share_of_all_is_never_held() {
     let policy = HoldPolicy { share_percent: 100, ..HoldPolicy::default() };
-    let mut fleet = Presence::new(policy);
+    let mut fleet = LossTracker::new(policy);
     (0..5).for_each(|nth| drop(fleet.cell_present(at(0), &cell(nth))));
     (0..5).for_each(|nth| drop(fleet.cell_missing(at(1), &cell(nth))));
     assert_eq!(fleet.holding(), None);
@@ -126,33 +129,36 @@ fn a_share_of_all_is_never_held() {
 
 #[test]
 fn a_coordinator_that_hears_too_few_at_its_start_waits_before_it_says_so() {
-    let mut presence = Presence::new(HoldPolicy::default());
+    let mut presence = LossTracker::new(HoldPolicy::default());
     for nth in 0..5 {
         presence.cell_present(at(0), &cell(nth));
     }
     let named: Vec<CellId> = (0..10).map(cell).collect();
     let words = presence.settle(at(20), &named);
-    assert_eq!(words, [Word::Held(Holding { cells: 5, of: 10, since: at(20), until: at(80) })]);
+    assert_eq!(
+        words,
+        [PresenceChange::Held(HoldStatus { cells: 5, of: 10, since: at(20), until: at(80) })]
+    );
     assert!(!presence.is_settled());
     // The board has never heard of it, so it is told.
-    assert_eq!(presence.cell_present(at(30), &cell(5)), [Word::Present(cell(5))]);
+    assert_eq!(presence.cell_present(at(30), &cell(5)), [PresenceChange::Present(cell(5))]);
     let words = presence.pass(at(80));
-    assert_eq!(words[0], Word::Released(Release::TimeIsUp));
+    assert_eq!(words[0], PresenceChange::Released(HoldEnd::TimeIsUp));
     assert_eq!(missing(&words), (6..10).map(cell).collect::<Vec<_>>());
-    assert_eq!(words.last(), Some(&Word::Settled));
+    assert_eq!(words.last(), Some(&PresenceChange::Settled));
     assert!(presence.is_settled());
     assert_eq!(presence.settle(at(90), &named), []);
 }
 
 #[test]
 fn few_that_were_not_heard_at_the_start_are_found_missing_by_the_board() {
-    let mut presence = Presence::new(HoldPolicy::default());
+    let mut presence = LossTracker::new(HoldPolicy::default());
     for nth in 0..5 {
         presence.cell_present(at(0), &cell(nth));
     }
     let named: Vec<CellId> = (0..7).map(cell).collect();
-    assert_eq!(presence.settle(at(20), &named), [Word::Settled]);
-    assert_eq!(presence.cell_present(at(21), &cell(6)), [Word::Present(cell(6))]);
+    assert_eq!(presence.settle(at(20), &named), [PresenceChange::Settled]);
+    assert_eq!(presence.cell_present(at(21), &cell(6)), [PresenceChange::Present(cell(6))]);
 }
 
 #[derive(Debug, Clone)]
@@ -177,28 +183,28 @@ proptest! {
     /// held is more than the share, and in the end the board knows who is there.
     #[test]
     fn the_board_knows_the_truth_in_the_end(steps in proptest::collection::vec(step(), 0..80)) {
-        let mut presence = Presence::new(HoldPolicy::default());
+        let mut presence = LossTracker::new(HoldPolicy::default());
         let mut now = at(0);
         let mut real = BTreeSet::new();
         let mut board: BTreeMap<CellId, bool> = BTreeMap::new();
         let mut settled = 0;
-        let mut take = |words: Vec<Word>, held: bool, board: &mut BTreeMap<CellId, bool>| {
-            let released = words.iter().any(|word| matches!(word, Word::Released(_)));
+        let mut take = |words: Vec<PresenceChange>, held: bool, board: &mut BTreeMap<CellId, bool>| {
+            let released = words.iter().any(|word| matches!(word, PresenceChange::Released(_)));
             for word in words {
                 match word {
-                    Word::Present(cell) => {
+                    PresenceChange::Present(cell) => {
                         prop_assert_ne!(board.insert(cell, true), Some(true));
                     }
-                    Word::Missing(cell) => {
+                    PresenceChange::Missing(cell) => {
                         prop_assert!(!held || released, "told missing while held");
                         prop_assert_ne!(board.insert(cell, false), Some(false));
                     }
-                    Word::Settled => settled += 1,
-                    Word::Held(holding) => {
+                    PresenceChange::Settled => settled += 1,
+                    PresenceChange::Held(holding) => {
                         prop_assert!(holding.cells >= 1);
                         prop_assert!(holding.until > holding.since);
                     }
-                    Word::Released(_) => prop_assert!(held),
+                    PresenceChange::Released(_) => prop_assert!(held),
                 }
             }
             Ok(())

@@ -15,7 +15,7 @@ use volvox_protocol::cell_rpc::{
 use volvox_protocol::id::CellId;
 use volvox_protocol::request::CellRequest;
 
-use super::records;
+use super::sync;
 use crate::bbs::command::{CallError, Reply};
 use crate::bbs::state::Records;
 
@@ -27,11 +27,11 @@ pub const PUT_OFF: CellAnswer = CellAnswer::Later(RetryLater::Busy);
 
 /// A question being answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Visit(u64);
+pub struct RequestId(u64);
 
 /// Why a question is not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotAdmitted {
+pub enum AdmissionError {
     /// Too many of this cell are being answered.
     Busy,
     /// Who asks is no cell.
@@ -40,13 +40,13 @@ pub enum NotAdmitted {
     SpeaksFor(CellId),
 }
 
-impl NotAdmitted {
+impl AdmissionError {
     /// As the mesh is told.
     pub fn refusal(&self, from: &MemberIdentity) -> RpcRefusal {
         match self {
-            NotAdmitted::Busy => RpcRefusal::Busy,
-            NotAdmitted::NoCell => RpcRefusal::NotAllowed(format!("{} is no cell", from.name)),
-            NotAdmitted::SpeaksFor(other) => {
+            AdmissionError::Busy => RpcRefusal::Busy,
+            AdmissionError::NoCell => RpcRefusal::NotAllowed(format!("{} is no cell", from.name)),
+            AdmissionError::SpeaksFor(other) => {
                 RpcRefusal::NotAllowed(format!("{} may not speak for {other}", from.name))
             }
         }
@@ -55,17 +55,17 @@ impl NotAdmitted {
 
 /// Who is at the desk.
 #[derive(Debug)]
-pub struct Desk {
+pub struct Admission {
     per_cell: usize,
     last: u64,
-    visits: BTreeMap<Visit, CellId>,
+    visits: BTreeMap<RequestId, CellId>,
     serving: BTreeMap<CellId, usize>,
 }
 
-impl Desk {
+impl Admission {
     /// Nobody yet. So many questions of one cell are answered at once.
     pub fn new(per_cell: usize) -> Self {
-        Desk { per_cell, last: 0, visits: BTreeMap::new(), serving: BTreeMap::new() }
+        Admission { per_cell, last: 0, visits: BTreeMap::new(), serving: BTreeMap::new() }
     }
 
     /// Takes a question on, or not. Each cell is allowed only what its certificate says.
@@ -73,27 +73,27 @@ impl Desk {
         &mut self,
         from: &MemberIdentity,
         requests: &[CellRequest],
-    ) -> Result<Visit, NotAdmitted> {
+    ) -> Result<RequestId, AdmissionError> {
         if from.kind != MemberKind::Cell {
-            return Err(NotAdmitted::NoCell);
+            return Err(AdmissionError::NoCell);
         }
         let mut cells = requests.iter().map(CellRequest::cell_id);
         if let Some(other) = cells.find(|cell| **cell != from.name) {
-            return Err(NotAdmitted::SpeaksFor(other.clone()));
+            return Err(AdmissionError::SpeaksFor(other.clone()));
         }
         let count = self.serving.get(&from.name).copied().unwrap_or_default();
         if count >= self.per_cell {
-            return Err(NotAdmitted::Busy);
+            return Err(AdmissionError::Busy);
         }
         self.serving.insert(from.name.clone(), count + 1);
         self.last += 1;
-        let visit = Visit(self.last);
+        let visit = RequestId(self.last);
         self.visits.insert(visit, from.name.clone());
         Ok(visit)
     }
 
     /// It is answered, or nobody wants the answer any more.
-    pub fn leave(&mut self, visit: Visit) {
+    pub fn leave(&mut self, visit: RequestId) {
         let Some(cell) = self.visits.remove(&visit) else { return };
         if let Some(count) = self.serving.get_mut(&cell) {
             *count -= 1;
@@ -130,7 +130,7 @@ pub fn reply(
 ) -> CellReportReply {
     let fetched = match fetch.is_empty() {
         true => FetchedDefinitions::default(),
-        false => records::fetch(records, cell, fetch),
+        false => sync::fetch(records, cell, fetch),
     };
     CellReportReply { answers, fetched }
 }
@@ -164,15 +164,15 @@ mod tests {
 
     #[test]
     fn a_cell_speaks_only_for_itself_and_only_a_cell_speaks() {
-        let mut desk = Desk::new(8);
+        let mut desk = Admission::new(8);
         let a = identity("a", MemberKind::Cell);
         let other = desk.admit(&a, &[start("t", "a"), start("u", "b")]);
-        assert_eq!(other, Err(NotAdmitted::SpeaksFor(cell("b"))));
-        let refused = NotAdmitted::SpeaksFor(cell("b")).refusal(&a);
+        assert_eq!(other, Err(AdmissionError::SpeaksFor(cell("b"))));
+        let refused = AdmissionError::SpeaksFor(cell("b")).refusal(&a);
         assert_eq!(refused, RpcRefusal::NotAllowed("a may not speak for b".to_owned()));
         assert_eq!(
             desk.admit(&identity("a", MemberKind::Coordinator), &[]),
-            Err(NotAdmitted::NoCell)
+            Err(AdmissionError::NoCell)
         );
         assert!(desk.is_idle(), "nobody was let in");
         let visit = desk.admit(&a, &[start("t", "a")]).unwrap();
@@ -183,11 +183,11 @@ mod tests {
 
     #[test]
     fn only_so_many_questions_of_one_cell_are_served_at_once() {
-        let mut desk = Desk::new(2);
+        let mut desk = Admission::new(2);
         let (a, b) = (identity("a", MemberKind::Cell), identity("b", MemberKind::Cell));
         let first = desk.admit(&a, &[]).unwrap();
         desk.admit(&a, &[]).unwrap();
-        assert_eq!(desk.admit(&a, &[]), Err(NotAdmitted::Busy));
+        assert_eq!(desk.admit(&a, &[]), Err(AdmissionError::Busy));
         desk.admit(&b, &[]).unwrap();
         desk.leave(first);
         desk.admit(&a, &[]).unwrap();

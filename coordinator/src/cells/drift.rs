@@ -20,7 +20,7 @@ pub const RESTLESS: u32 = 6;
 
 /// What a look at a cell finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sight {
+pub enum Observation {
     /// What the cell said last, and what the board holds.
     Quiet {
         /// The cell's digest.
@@ -34,7 +34,7 @@ pub enum Sight {
 
 /// A difference.
 #[derive(Debug, Clone, Copy)]
-struct Mismatch {
+struct Drift {
     said: u128,
     board: u128,
     /// Since when it is this one.
@@ -48,22 +48,22 @@ struct Mismatch {
 
 /// The differences that there are.
 #[derive(Debug)]
-pub struct Watch {
+pub struct DriftDetector {
     lasts: Duration,
     longest_pause: Duration,
-    differ: BTreeMap<CellId, Mismatch>,
+    differ: BTreeMap<CellId, Drift>,
 }
 
-impl Watch {
+impl DriftDetector {
     /// Differences of less than `lasts` are left alone, and two orders are at most `longest_pause`
     /// apart.
     pub fn new(lasts: Duration, longest_pause: Duration) -> Self {
-        Watch { lasts, longest_pause, differ: BTreeMap::new() }
+        DriftDetector { lasts, longest_pause, differ: BTreeMap::new() }
     }
 
     /// Looks at a cell; says whether it is to sync now.
-    pub fn check_drift(&mut self, now: Timestamp, cell: &CellId, sight: Sight) -> bool {
-        let Sight::Quiet { said, board } = sight else {
+    pub fn check_drift(&mut self, now: Timestamp, cell: &CellId, sight: Observation) -> bool {
+        let Observation::Quiet { said, board } = sight else {
             // Not to be judged now. If the difference outlasts it, it begins anew.
             if let Some(known) = self.differ.get_mut(cell) {
                 known.same_since = now;
@@ -75,7 +75,7 @@ impl Watch {
             return false;
         }
         let Some(known) = self.differ.get_mut(cell) else {
-            let first = Mismatch {
+            let first = Drift {
                 said,
                 board,
                 same_since: now,
@@ -128,19 +128,19 @@ mod tests {
         Timestamp::from_secs(1_000 + seconds)
     }
 
-    fn watch() -> Watch {
-        Watch::new(LASTS, Duration::from_secs(60))
+    fn watch() -> DriftDetector {
+        DriftDetector::new(LASTS, Duration::from_secs(60))
     }
 
     /// The seconds at which an order is given, if each second is looked at.
-    fn orders(seconds: std::ops::Range<u64>, sight: impl Fn(u64) -> Sight) -> Vec<u64> {
+    fn orders(seconds: std::ops::Range<u64>, sight: impl Fn(u64) -> Observation) -> Vec<u64> {
         let mut watch = watch();
         let due = |second: &u64| watch.check_drift(at(*second), &cell(), sight(*second));
         seconds.filter(due).collect()
     }
 
-    const fn sight(said: u128, board: u128) -> Sight {
-        Sight::Quiet { said, board }
+    const fn sight(said: u128, board: u128) -> Observation {
+        Observation::Quiet { said, board }
     }
 
     #[test]
@@ -168,8 +168,9 @@ mod tests {
             [0u64; 0]
         );
         // What is under way is not judged.
-        let busy =
-            |second: u64| if second.is_multiple_of(5) { Sight::UnderWay } else { sight(1, 2) };
+        let busy = |second: u64| {
+            if second.is_multiple_of(5) { Observation::UnderWay } else { sight(1, 2) }
+        };
         assert_eq!(orders(0..40, busy), [0u64; 0]);
     }
 
@@ -198,7 +199,7 @@ mod tests {
                 let seen = match kind {
                     0 => sight(1, 1),
                     1 | 2 => sight(1, 2),
-                    _ => Sight::UnderWay,
+                    _ => Observation::UnderWay,
                 };
                 match kind {
                     0 => since = None,
