@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use volvox_coordinator::config::Config;
+use volvox_coordinator::config::CoordinatorConfig;
 use volvox_coordinator::run::{self, Coordinator};
 use volvox_protocol::stream::{Frame, TerminalSize, UPGRADE};
 use volvox_tests::fleet::rep::Deed;
@@ -34,7 +34,7 @@ impl Site {
                     api.listen = [\"127.0.0.1:0\"]\n\
                     mesh.listen = \"127.0.0.1:0\"\n\
                     shutdown.grace_s = 2\n";
-        let config = Config::parse(text, Some(&folder.path().join("data"))).unwrap();
+        let config = CoordinatorConfig::parse(text, Some(&folder.path().join("data"))).unwrap();
         let coordinator = runtime.block_on(run::start(config, None)).unwrap();
         let at = coordinator.addresses()[0];
         let token = std::fs::read_to_string(coordinator.admin_token()).unwrap().trim().to_owned();

@@ -17,7 +17,7 @@ use self::cert::CertCommand;
 use self::init::InitArgs;
 use self::mesh::{JoinTokenCommand, MemberCommand};
 use self::token::TokenCommand;
-use crate::config::{Config, LogFormat, SAMPLE};
+use crate::config::{CoordinatorConfig, LogFormat, SAMPLE};
 use crate::offline;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use volvox_protocol::time::span;
@@ -31,9 +31,9 @@ const CONFIG: &str = "/etc/volvox/coordinator.toml";
 /// folder.
 #[derive(Debug, Parser)]
 #[command(name = "volvox-coordinator", version, after_help = EXAMPLES)]
-struct Arguments {
+struct CoordinatorArguments {
     #[command(subcommand)]
-    command: Command,
+    command: CoordinatorCommand,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -53,7 +53,7 @@ const EXAMPLES: &str = "Examples:
 Logging goes to stderr; VOLVOX_LOG sets its level (error, warn, info, debug).";
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CoordinatorCommand {
     /// Begin a cluster: make the data folder and the authority, and print the line to run on a cell.
     ///
     /// May be repeated: what is there stays, and another line is printed. Works beside a coordinator
@@ -141,36 +141,36 @@ enum Command {
 
 /// What may be asked of the program: for manuals, completions and tests.
 pub fn command() -> clap::Command {
-    Arguments::command()
+    CoordinatorArguments::command()
 }
 
 /// The program.
 pub fn main() -> ExitCode {
-    let command = Arguments::parse().command;
-    if !matches!(command, Command::Run { .. }) {
+    let command = CoordinatorArguments::parse().command;
+    if !matches!(command, CoordinatorCommand::Run { .. }) {
         serve::log(LogFormat::Text, "warn");
     }
     let result = match command {
-        Command::Run { config, data_dir, join } => {
+        CoordinatorCommand::Run { config, data_dir, join } => {
             let config = config.or_else(installed);
             serve::run(config.as_deref(), data_dir.as_deref(), join.as_deref())
         }
-        Command::Init(arguments) => init::run(&arguments),
-        Command::Config { check } => config(check.as_deref()),
-        Command::Cert(command) => cert::run(command),
-        Command::Token(command) => token::run(command),
-        Command::JoinToken(command) => mesh::join_token(command),
-        Command::Member(command) => mesh::member(command),
-        Command::Check { data_dir, json } => {
+        CoordinatorCommand::Init(arguments) => init::run(&arguments),
+        CoordinatorCommand::Config { check } => config(check.as_deref()),
+        CoordinatorCommand::Cert(command) => cert::run(command),
+        CoordinatorCommand::Token(command) => token::run(command),
+        CoordinatorCommand::JoinToken(command) => mesh::join_token(command),
+        CoordinatorCommand::Member(command) => mesh::member(command),
+        CoordinatorCommand::Check { data_dir, json } => {
             folder(data_dir).and_then(|it| offline::check(&it, json))
         }
-        Command::Backup { data_dir, to, keep, json } => {
+        CoordinatorCommand::Backup { data_dir, to, keep, json } => {
             folder(data_dir).and_then(|it| offline::backup(&it, to, keep, json))
         }
-        Command::Restore { data_dir, from, json } => {
+        CoordinatorCommand::Restore { data_dir, from, json } => {
             folder(data_dir).and_then(|it| offline::restore(&it, from, json))
         }
-        Command::Dump { data_dir } => folder(data_dir).and_then(|it| offline::dump(&it)),
+        CoordinatorCommand::Dump { data_dir } => folder(data_dir).and_then(|it| offline::dump(&it)),
     };
     match result {
         Ok(code) => code,
@@ -191,7 +191,7 @@ fn installed() -> Option<PathBuf> {
 fn folder(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     match named {
         Some(folder) => Ok(folder),
-        None => Ok(Config::read(installed().as_deref(), None)?.data_dir),
+        None => Ok(CoordinatorConfig::read(installed().as_deref(), None)?.data_dir),
     }
 }
 
@@ -199,7 +199,7 @@ fn config(check: Option<&Path>) -> anyhow::Result<ExitCode> {
     match check {
         None => offline::say(SAMPLE.trim_end()),
         Some(path) => {
-            Config::read(Some(path), None)?;
+            CoordinatorConfig::read(Some(path), None)?;
             offline::say(&format!("{} is in order", path.display()));
         }
     }

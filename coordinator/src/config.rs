@@ -42,7 +42,7 @@ macro_rules! section {
 
 section!(
     /// The file, as it is written.
-    File {
+    ConfigFile {
         data_dir: PathBuf = "/var/lib/volvox/coordinator".into(),
         name: String = String::new(),
         api: ApiSection = ApiSection::default(),
@@ -150,7 +150,7 @@ pub enum LogFormat {
 
 /// A configuration that can be used.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct CoordinatorConfig {
     /// Where everything is kept.
     pub data_dir: PathBuf,
     /// What other members call us.
@@ -201,15 +201,15 @@ pub struct Config {
     pub grace: Duration,
 }
 
-impl Config {
+impl CoordinatorConfig {
     /// Reads a file, or takes the defaults. A data folder given here comes first.
-    pub fn read(path: Option<&Path>, data_dir: Option<&Path>) -> anyhow::Result<Config> {
+    pub fn read(path: Option<&Path>, data_dir: Option<&Path>) -> anyhow::Result<CoordinatorConfig> {
         let text = match path {
             None => String::new(),
             Some(path) => std::fs::read_to_string(path)
                 .with_context(|| format!("configuration {}", path.display()))?,
         };
-        let config = Config::parse(&text, data_dir);
+        let config = CoordinatorConfig::parse(&text, data_dir);
         match path {
             None => config,
             Some(path) => config.with_context(|| format!("configuration {}", path.display())),
@@ -217,8 +217,8 @@ impl Config {
     }
 
     /// Reads a text.
-    pub fn parse(text: &str, data_dir: Option<&Path>) -> anyhow::Result<Config> {
-        let mut file: File = toml::from_str(text).map_err(|error| {
+    pub fn parse(text: &str, data_dir: Option<&Path>) -> anyhow::Result<CoordinatorConfig> {
+        let mut file: ConfigFile = toml::from_str(text).map_err(|error| {
             let suggestion = suggestion(error.message());
             anyhow!("{}{suggestion}", error.to_string().trim_end())
         })?;
@@ -229,7 +229,7 @@ impl Config {
     }
 }
 
-fn check(file: File) -> anyhow::Result<Config> {
+fn check(file: ConfigFile) -> anyhow::Result<CoordinatorConfig> {
     let data_dir = file.data_dir;
     ensure!(data_dir.is_absolute(), "data_dir = {data_dir:?}: an absolute path is wanted");
     let name = if file.name.is_empty() { host_name()? } else { file.name };
@@ -265,7 +265,7 @@ fn check(file: File) -> anyhow::Result<Config> {
     };
     let callbacks = callbacks(file.callbacks, file.convergence.kick_task_after_s)?;
     let days = within("mesh.certificate_days", mesh.certificate_days, 1, 365)?;
-    Ok(Config {
+    Ok(CoordinatorConfig {
         socket: path(api.socket).unwrap_or_else(|| data_dir.join("api.sock")),
         limits: limits(&api.limits, &file.events)?,
         memory: HubLimits {
@@ -487,16 +487,16 @@ mod tests {
     use super::*;
 
     fn refused(text: &str) -> String {
-        Config::parse(text, None).unwrap_err().to_string()
+        CoordinatorConfig::parse(text, None).unwrap_err().to_string()
     }
 
     #[test]
     fn the_sample_has_every_key_at_its_default() {
         let sample: toml::Table = toml::from_str(SAMPLE).unwrap();
-        let defaults = toml::Table::try_from(File::default()).unwrap();
+        let defaults = toml::Table::try_from(ConfigFile::default()).unwrap();
         assert_eq!(sample, defaults);
-        let read: File = toml::from_str(SAMPLE).unwrap();
-        assert_eq!(read, File::default());
+        let read: ConfigFile = toml::from_str(SAMPLE).unwrap();
+        assert_eq!(read, ConfigFile::default());
         // Every key has a comment before it, or before those that it stands together with.
         let mut documented = false;
         for line in SAMPLE.lines() {
@@ -511,7 +511,7 @@ mod tests {
 
     #[test]
     fn the_defaults_are_those_of_the_parts() {
-        let config = Config::parse("", None).unwrap();
+        let config = CoordinatorConfig::parse("", None).unwrap();
         assert_eq!(config.limits, Limits::default());
         assert_eq!(config.memory, HubLimits::default());
         assert_eq!(config.board, BoardSettings::default());

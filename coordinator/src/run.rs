@@ -26,7 +26,7 @@ use crate::api::{Api, Parts, tls};
 use crate::bbs::command::{CallError, Command};
 use crate::bbs::hub::Hub;
 use crate::callback::http::CallbackClient;
-use crate::config::Config;
+use crate::config::CoordinatorConfig;
 use crate::core::{Converge, CoreSettings};
 use crate::driver::cells::{self, Cells};
 use crate::driver::{Bbs, some_number};
@@ -49,7 +49,7 @@ pub struct Coordinator {
 }
 
 /// Starts everything. When this comes back, calls are served.
-pub async fn start(config: Config, join: Option<&str>) -> anyhow::Result<Coordinator> {
+pub async fn start(config: CoordinatorConfig, join: Option<&str>) -> anyhow::Result<Coordinator> {
     let clock = system_clock();
     raise_descriptor_limit();
     let hub = Hub::new(some_number(), config.memory);
@@ -172,7 +172,7 @@ impl Coordinator {
 /// Sees to it that we are a member of a mesh: of one that we are let into by a join token, or of one
 /// whose authority we are. The authority, if it is ours.
 async fn membership(
-    config: &Config,
+    config: &CoordinatorConfig,
     join: Option<&str>,
 ) -> anyhow::Result<Option<Arc<Mutex<Authority>>>> {
     let clock = system_clock();
@@ -212,7 +212,7 @@ async fn membership(
 }
 
 /// Where the API listens, and what it shows who it is with, if anywhere.
-fn listeners(config: &Config) -> anyhow::Result<(Vec<Listener>, Option<Arc<Tls>>)> {
+fn listeners(config: &CoordinatorConfig) -> anyhow::Result<(Vec<Listener>, Option<Arc<Tls>>)> {
     let needs_tls = |address: &SocketAddr| config.tls_on_loopback || !address.ip().is_loopback();
     let tls = if config.listen.iter().any(needs_tls) {
         Some(tls::config(&config.data_dir, &config.certificate, config.client_ca.as_deref())?)

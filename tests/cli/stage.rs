@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
-use volvox_coordinator::config::Config;
+use volvox_coordinator::config::CoordinatorConfig;
 use volvox_coordinator::run::{self, Coordinator};
 use volvox_tests::fleet::{CellPlan, FakeCell};
 use volvox_tests::wait::until;
@@ -86,7 +86,7 @@ impl Stage {
              shutdown.grace_s = 2\ncells.settle_s = 1\n{}",
             self.mesh, self.lines
         );
-        let config = Config::parse(&text, Some(&self.data())).unwrap();
+        let config = CoordinatorConfig::parse(&text, Some(&self.data())).unwrap();
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let coordinator = runtime.block_on(run::start(config, None)).unwrap();
         self.mesh = coordinator.cells().mesh().listens_at();

@@ -199,10 +199,10 @@ fn installed_configurations_are_the_defaults() {
         }
     }
     let coordinator = volvox_tests::installed_configuration(samples[1]);
-    volvox_coordinator::config::Config::parse(&coordinator, None).unwrap();
+    volvox_coordinator::config::CoordinatorConfig::parse(&coordinator, None).unwrap();
     // With every key switched on it is still one.
     let on = switched_on(&coordinator);
-    volvox_coordinator::config::Config::parse(&on, Some(Path::new("/x"))).unwrap();
+    volvox_coordinator::config::CoordinatorConfig::parse(&on, Some(Path::new("/x"))).unwrap();
 
     let agent = volvox_tests::installed_configuration(samples[0]);
     let of = |text: &str| toml::from_str::<volvox_agent::config::File>(text).unwrap();

@@ -263,12 +263,12 @@ fn find<'a>(tokens: &'a [Token], text: &str, now: Timestamp) -> Option<&'a Token
 #[derive(Debug)]
 pub struct Access {
     file: TokenFile,
-    known: Mutex<Known>,
+    known: Mutex<LoadedTokens>,
     certificates: BTreeMap<String, Role>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct LoadedTokens {
     /// By the hash of the whole text, so that the usual case is one look.
     callers: BTreeMap<[u8; 32], (Caller, Token)>,
     tokens: Vec<Token>,
@@ -281,7 +281,7 @@ impl Access {
     /// what they may do.
     pub fn open(file: TokenFile, certificates: BTreeMap<String, Role>) -> Result<Self, TokenError> {
         let tokens = file.list()?;
-        let known = Known { callers: BTreeMap::new(), tokens, looked: None, modified: None };
+        let known = LoadedTokens { callers: BTreeMap::new(), tokens, looked: None, modified: None };
         Ok(Access { file, known: Mutex::new(known), certificates })
     }
 
@@ -323,7 +323,7 @@ impl Access {
 
     /// Reads the file again if it has changed. What cannot be read leaves things as they are: a
     /// full disk must not lock everybody out.
-    fn look_again(&self, known: &mut Known) {
+    fn look_again(&self, known: &mut LoadedTokens) {
         known.looked = Some(Instant::now());
         let modified = std::fs::metadata(&self.file.0)
             .and_then(|file| Ok((file.modified()?, std::os::unix::fs::MetadataExt::ino(&file))))

@@ -19,7 +19,7 @@ const BATCH: usize = 512;
 
 /// One line.
 #[derive(Debug, Clone, Serialize)]
-pub struct Line {
+pub struct AuditRecord {
     /// When.
     pub time: Timestamp,
     /// Who.
@@ -44,14 +44,15 @@ pub struct Line {
 
 /// Writes lines. Clones write to the same file.
 #[derive(Debug, Clone)]
-pub struct Audit(mpsc::Sender<(Line, oneshot::Sender<()>)>);
+pub struct Audit(mpsc::Sender<(AuditRecord, oneshot::Sender<()>)>);
 
 impl Audit {
     /// Opens the file in a data folder. At `file_bytes` it is turned over; `files` old ones are kept.
     pub fn open(data_dir: &Path, file_bytes: u64, files: u32) -> io::Result<Self> {
         let path = data_dir.join(AUDIT);
-        let mut book = Book { file: append_to(&path)?, path, file_bytes, files, failing: false };
-        let (lines, mut queue) = mpsc::channel::<(Line, oneshot::Sender<()>)>(QUEUE);
+        let mut book =
+            AuditFile { file: append_to(&path)?, path, file_bytes, files, failing: false };
+        let (lines, mut queue) = mpsc::channel::<(AuditRecord, oneshot::Sender<()>)>(QUEUE);
         std::thread::Builder::new().name("audit".to_owned()).spawn(move || {
             let mut batch = Vec::new();
             while let Some(first) = queue.blocking_recv() {
@@ -72,7 +73,7 @@ impl Audit {
     }
 
     /// Writes a line, and comes back when the file has it.
-    pub async fn write(&self, line: Line) {
+    pub async fn write(&self, line: AuditRecord) {
         let (written, done) = oneshot::channel();
         if self.0.send((line, written)).await.is_ok() {
             let _ = done.await;
@@ -80,7 +81,7 @@ impl Audit {
     }
 }
 
-struct Book {
+struct AuditFile {
     file: File,
     path: PathBuf,
     file_bytes: u64,
@@ -88,9 +89,9 @@ struct Book {
     failing: bool,
 }
 
-impl Book {
+impl AuditFile {
     /// A disk that takes no line must not stop the fleet: the line goes to the log instead.
-    fn write<'a>(&mut self, lines: impl Iterator<Item = &'a Line>) {
+    fn write<'a>(&mut self, lines: impl Iterator<Item = &'a AuditRecord>) {
         let mut text = Vec::new();
         for line in lines {
             if serde_json::to_writer(&mut text, line).is_ok() {
@@ -142,8 +143,8 @@ fn append_to(path: &Path) -> io::Result<File> {
 mod tests {
     use super::*;
 
-    fn line(subject: &str) -> Line {
-        Line {
+    fn line(subject: &str) -> AuditRecord {
+        AuditRecord {
             time: Timestamp::from_nanos(7),
             caller: "token:1 (ci)".to_owned(),
             role: "write",

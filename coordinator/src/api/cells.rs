@@ -13,7 +13,7 @@ use volvox_protocol::id::{ProcessGuid, TaskGuid};
 use super::Api;
 use super::access::Role;
 use super::metrics::{counter, counters, gauge, whole};
-use super::reply::Failure;
+use super::reply::ApiFailure;
 use super::route::{self, Route};
 use crate::auction::explain::ExplainTarget;
 use crate::cells::logic::CellStatus;
@@ -45,12 +45,12 @@ pub(super) fn routes() -> Vec<Route> {
             |request| request.cell_id.to_string(),
             |api, request| async move {
                 let not_there =
-                    || Failure::not_found(&format!("cell {}", request.cell_id));
+                    || ApiFailure::not_found(&format!("cell {}", request.cell_id));
                 let cells = api.cells.as_ref().ok_or_else(not_there)?;
                 match cells.evacuate(&request.cell_id).await {
                     Ok(()) => Ok(LifecycleResponse { error: None }),
                     Err(OrderError::NotThere(_)) => Err(not_there()),
-                    Err(error) => Err(Failure::busy(error.to_string())),
+                    Err(error) => Err(ApiFailure::busy(error.to_string())),
                 }
             },
         )
@@ -80,26 +80,26 @@ fn explain() -> Route {
         "Why an instance or a task is where it is, or nowhere.",
         |api, request| async move {
             let subject = subject(&request)?;
-            let forgotten = || Failure::not_found("a round of the auction that was about it");
+            let forgotten = || ApiFailure::not_found("a round of the auction that was about it");
             let cells = api.cells.as_ref().ok_or_else(forgotten)?;
             let explained = cells.explain(subject).await?.ok_or_else(forgotten)?;
             let explanation = serde_json::to_value(explained)
-                .map_err(|error| Failure::busy(error.to_string()))?;
+                .map_err(|error| ApiFailure::busy(error.to_string()))?;
             Ok(ExplainResponse { error: None, explanation })
         },
     )
 }
 
-fn subject(request: &ExplainRequest) -> Result<ExplainTarget, Failure> {
+fn subject(request: &ExplainRequest) -> Result<ExplainTarget, ApiFailure> {
     match (request.process_guid.as_str(), request.task_guid.as_str()) {
-        ("", "") => Err(Failure::field("process_guid", "name an instance, or a task_guid")),
+        ("", "") => Err(ApiFailure::field("process_guid", "name an instance, or a task_guid")),
         (process, "") => ProcessGuid::new(process)
             .map(|process| ExplainTarget::Lrp(process, request.index))
-            .map_err(|error| Failure::field("process_guid", error.to_string())),
+            .map_err(|error| ApiFailure::field("process_guid", error.to_string())),
         ("", task) => TaskGuid::new(task)
             .map(ExplainTarget::Task)
-            .map_err(|error| Failure::field("task_guid", error.to_string())),
-        _ => Err(Failure::field("task_guid", "name an instance or a task, not both")),
+            .map_err(|error| ApiFailure::field("task_guid", error.to_string())),
+        _ => Err(ApiFailure::field("task_guid", "name an instance or a task, not both")),
     }
 }
 

@@ -8,9 +8,9 @@ use volvox_protocol::api::{IssueCertificateRequest, IssueCertificateResponse};
 
 use super::Api;
 use super::access::Role;
-use super::reply::Failure;
+use super::reply::ApiFailure;
 use super::route::{self, Route};
-use super::tls::{IssueError, Terms, issue_for};
+use super::tls::{CertificateRequest, IssueError, issue_for};
 
 /// For how long a certificate is valid unless the request says otherwise.
 const NINETY_DAYS: u32 = 90 * 86_400;
@@ -35,13 +35,13 @@ const fn seconds(request: &IssueCertificateRequest) -> u32 {
 async fn issue(
     api: &Arc<Api>,
     request: IssueCertificateRequest,
-) -> Result<IssueCertificateResponse, Failure> {
+) -> Result<IssueCertificateResponse, ApiFailure> {
     let data_dir = api.data_dir.clone();
     let lifetime = Duration::from_secs(seconds(&request).into());
     let IssueCertificateRequest { role, name, csr, hosts, .. } = request;
-    let terms = Terms { name, role, lifetime, hosts };
+    let terms = CertificateRequest { name, role, lifetime, hosts };
     let signing = tokio::task::spawn_blocking(move || issue_for(wall(), &data_dir, &terms, &csr));
-    let signed = signing.await.map_err(|_| Failure::busy("signing failed: see the log"))?;
+    let signed = signing.await.map_err(|_| ApiFailure::busy("signing failed: see the log"))?;
     let signed = signed.map_err(|error| refused(&error))?;
     Ok(IssueCertificateResponse {
         error: None,
@@ -51,13 +51,13 @@ async fn issue(
     })
 }
 
-fn refused(error: &IssueError) -> Failure {
+fn refused(error: &IssueError) -> ApiFailure {
     match error {
-        IssueError::Lifetime => Failure::field("lifetime_s", error.to_string()),
-        IssueError::Hosts(_) | IssueError::Host(_) => Failure::field("hosts", error.to_string()),
-        IssueError::Request(what) => Failure::field("csr", what.to_string()),
+        IssueError::Lifetime => ApiFailure::field("lifetime_s", error.to_string()),
+        IssueError::Hosts(_) | IssueError::Host(_) => ApiFailure::field("hosts", error.to_string()),
+        IssueError::Request(what) => ApiFailure::field("csr", what.to_string()),
         IssueError::Key { .. } | IssueError::Exists(_) | IssueError::Tls(_) => {
-            Failure::busy(error.to_string())
+            ApiFailure::busy(error.to_string())
         }
     }
 }

@@ -12,7 +12,7 @@ use volvox_protocol::deployment::{
 use volvox_protocol::validate::Valid;
 
 use super::lrps::{deployment, deployments, some_deployments};
-use super::reply::Failure;
+use super::reply::ApiFailure;
 use super::route::{self, Route};
 use crate::bbs::command::Command;
 
@@ -113,7 +113,7 @@ fn changing() -> Vec<Route> {
             |request| request.deployment.process_guid.to_string(),
             |api, request| async move {
                 let asked = Valid::new(request.deployment)
-                    .map_err(|invalid| Failure::within("deployment", invalid))?;
+                    .map_err(|invalid| ApiFailure::within("deployment", invalid))?;
                 api.order(Command::CreateDeployment(Box::new(asked))).await
             },
         ),
@@ -124,7 +124,7 @@ fn changing() -> Vec<Route> {
             |request| request.process_guid.to_string(),
             |api, request| async move {
                 let update = Valid::new(request.update)
-                    .map_err(|invalid| Failure::within("update", invalid))?;
+                    .map_err(|invalid| ApiFailure::within("update", invalid))?;
                 api.order(Command::UpdateDeployment(request.process_guid, Box::new(update))).await
             },
         ),

@@ -6,8 +6,8 @@ use volvox_protocol::api::{ApiError, EvacuationResponse};
 use volvox_protocol::diego::DiegoReply as _;
 
 use super::encoding::Encoding;
-use super::reply::{Body, Failure, full};
-use super::route::{Answer, Route};
+use super::reply::{ApiFailure, Body, full};
+use super::route::{ResponseKind, Route};
 
 /// The routes of the BBS. All others are ours, and speak JSON.
 const SPOKEN: [&str; 50] = [
@@ -75,11 +75,11 @@ const KEEPING: [&str; 3] =
 
 /// The answer that tells of a failure. That to a ping has no place for an error: it says that the board
 /// is not there. A stream has none either, and 200 would mean that it is open.
-pub(crate) fn told(route: &Route, failure: &Failure, encoding: Encoding) -> Response<Body> {
+pub(crate) fn told(route: &Route, failure: &ApiFailure, encoding: Encoding) -> Response<Body> {
     if encoding != Encoding::Protobuf {
         return failure.respond(encoding);
     }
-    if matches!(route.answer, Answer::Events) {
+    if matches!(route.answer, ResponseKind::Events) {
         let mut response = failure.respond(encoding);
         *response.body_mut() = full("");
         if response.status().is_success() {

@@ -10,7 +10,7 @@ use volvox_protocol::api::{ApiError, LifecycleResponse};
 use volvox_protocol::diego::{DiegoDecodeError, DiegoReply, DiegoRequest, ListEntry};
 use volvox_protocol::wire::decode_json;
 
-use super::reply::Failure;
+use super::reply::ApiFailure;
 
 /// How a caller writes its bodies, and wants ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,7 +24,7 @@ pub(crate) enum Encoding {
 
 impl Encoding {
     /// What the headers of a request say. `unsaid` is what it means to say nothing.
-    pub(crate) fn of(headers: &HeaderMap, unsaid: Encoding) -> Result<Self, Failure> {
+    pub(crate) fn of(headers: &HeaderMap, unsaid: Encoding) -> Result<Self, ApiFailure> {
         let Some(given) = headers.get(CONTENT_TYPE) else { return Ok(unsaid) };
         let given = given.to_str().unwrap_or("(not a text)");
         let media = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -35,7 +35,7 @@ impl Encoding {
             "application/json" | "text/json" | "application/x-www-form-urlencoded" => {
                 Ok(Encoding::Json)
             }
-            _ => Err(Failure::unspoken(given, "application/json or application/x-protobuf")),
+            _ => Err(ApiFailure::unspoken(given, "application/json or application/x-protobuf")),
         }
     }
 
@@ -43,20 +43,20 @@ impl Encoding {
     pub(crate) fn decode<T: DeserializeOwned + DiegoRequest>(
         self,
         body: &Bytes,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, ApiFailure> {
         match self {
             Encoding::Json if body.is_empty() => Ok(decode_json(b"{}")?),
             // A list of values in the order of the keys would be read too.
             Encoding::Json if body.trim_ascii_start().first() == Some(&b'[') => {
-                Err(Failure::field("", "a JSON object is wanted, not a list"))
+                Err(ApiFailure::field("", "a JSON object is wanted, not a list"))
             }
             Encoding::Json => Ok(decode_json(body)?),
-            Encoding::Protobuf => T::from_diego(body).map_err(Failure::from),
+            Encoding::Protobuf => T::from_diego(body).map_err(ApiFailure::from),
         }
     }
 
     /// Writes a body.
-    pub(crate) fn encode(self, value: impl Serialize + DiegoReply) -> Result<Bytes, Failure> {
+    pub(crate) fn encode(self, value: impl Serialize + DiegoReply) -> Result<Bytes, ApiFailure> {
         match self {
             Encoding::Json => json(&value),
             Encoding::Protobuf => Ok(value.into_diego().into()),
@@ -68,7 +68,7 @@ impl Encoding {
         self,
         text: &mut Vec<u8>,
         value: impl Serialize + ListEntry,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ApiFailure> {
         match self {
             Encoding::Json => append_json(text, &value),
             Encoding::Protobuf => {
@@ -93,31 +93,31 @@ impl Encoding {
 }
 
 /// A value as JSON, for what has no other form.
-pub(crate) fn json(value: &impl Serialize) -> Result<Bytes, Failure> {
+pub(crate) fn json(value: &impl Serialize) -> Result<Bytes, ApiFailure> {
     let mut text = Vec::with_capacity(256);
     append_json(&mut text, value)?;
     Ok(text.into())
 }
 
 /// Writes JSON behind what is there.
-pub(crate) fn append_json(text: &mut Vec<u8>, value: &impl Serialize) -> Result<(), Failure> {
+pub(crate) fn append_json(text: &mut Vec<u8>, value: &impl Serialize) -> Result<(), ApiFailure> {
     serde_json::to_writer(text, value).map_err(|error| {
         tracing::error!(%error, "an answer could not be written");
         let status = StatusCode::INTERNAL_SERVER_ERROR;
-        Failure::new(status, "UnknownError", "the answer could not be written")
+        ApiFailure::new(status, "UnknownError", "the answer could not be written")
     })
 }
 
-impl From<DiegoDecodeError> for Failure {
+impl From<DiegoDecodeError> for ApiFailure {
     fn from(unread: DiegoDecodeError) -> Self {
         match unread {
             DiegoDecodeError::TooLarge(error) => error.into(),
             // The BBS says no more than this of a body that it cannot read, and clients may look for it.
             DiegoDecodeError::Undecodable | DiegoDecodeError::Misshapen(_) => {
                 tracing::debug!(why = %unread, "a body could not be read");
-                Failure::invalid("the request received is invalid")
+                ApiFailure::invalid("the request received is invalid")
             }
-            DiegoDecodeError::Invalid(invalid) => Failure::within("", invalid),
+            DiegoDecodeError::Invalid(invalid) => ApiFailure::within("", invalid),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Streams of events (SSE): ids that survive a reconnection, a heartbeat, one cell's events only, and
 //! what there is before what changes, if asked for.
 
-mod older;
+mod legacy;
 mod snapshot;
 
 use std::convert::Infallible;
@@ -24,13 +24,13 @@ use volvox_protocol::actual_lrp::{ActualLrp, LrpGroup};
 use volvox_protocol::api::EventsRequest;
 use volvox_protocol::event::Event;
 
-use self::older::{Form, diego_frame, older};
+use self::legacy::{Form, diego_frame, older};
 use self::snapshot::Snapshot;
 use super::Api;
 use super::access::Caller;
 use super::encoding::Encoding;
-use super::reply::{Body, Failure};
-use super::route::{Answer, Answering, Call, Route};
+use super::reply::{ApiFailure, Body};
+use super::route::{ApiRequest, HandlerFuture, ResponseKind, Route};
 use super::tasks::downgraded;
 use crate::bbs::hub::{self, EventId, Hub, NumberedEvent, Subscription, SubscriptionEnd};
 
@@ -172,7 +172,7 @@ fn route(
         role: Some(super::access::Role::Read),
         changes: false,
         request: Some(<EventsRequest as volvox_protocol::schema::Schema>::schema),
-        answer: Answer::Events,
+        answer: ResponseKind::Events,
         parameters: &[
             ("snapshot", "true: first all there is, as created events, then what changes"),
             ("last_event_id", "go on after this event; the header Last-Event-ID says the same"),
@@ -182,8 +182,8 @@ fn route(
     }
 }
 
-fn open(api: Arc<Api>, call: Call, told: (Stream, Form)) -> Answering {
-    Answering::new(async move {
+fn open(api: Arc<Api>, call: ApiRequest, told: (Stream, Form)) -> HandlerFuture {
+    HandlerFuture::new(async move {
         match call.encoding {
             Encoding::Json => opened(&api, &call, told).await,
             Encoding::Protobuf => opened_for_diego(&api, &call, told),
@@ -195,9 +195,9 @@ fn open(api: Arc<Api>, call: Call, told: (Stream, Form)) -> Answering {
 /// happens.
 fn opened_for_diego(
     api: &Arc<Api>,
-    call: &Call,
+    call: &ApiRequest,
     told: (Stream, Form),
-) -> Result<Response<Body>, Failure> {
+) -> Result<Response<Body>, ApiFailure> {
     let Ok(request) = call.encoding.decode::<EventsRequest>(&call.body) else {
         // What cannot be read is answered so by the BBS: on these routes there is no field for an error.
         let mut response = Response::new(super::reply::full(""));
@@ -205,8 +205,8 @@ fn opened_for_diego(
         return Ok(response);
     };
     // Of tasks the BBS tells everything, whatever cell is asked for.
-    let state = State {
-        tongue: Tongue::Diego { next: 0 },
+    let state = EventStream {
+        tongue: StreamDialect::Diego { next: 0 },
         ..state(api, call, told, request, api.hub.subscribe())?
     };
     let mut response = streamed(state);
@@ -217,37 +217,37 @@ fn opened_for_diego(
 /// A reader at the beginning of its stream.
 fn state(
     api: &Arc<Api>,
-    call: &Call,
+    call: &ApiRequest,
     (stream, form): (Stream, Form),
     request: EventsRequest,
     subscription: Subscription,
-) -> Result<State, Failure> {
+) -> Result<EventStream, ApiFailure> {
     let permit = Arc::clone(&api.streams).try_acquire_owned().map_err(|_| {
         let most = api.limits.streams;
-        Failure::busy(format!("{most} streams are open already, which is the limit"))
+        ApiFailure::busy(format!("{most} streams are open already, which is the limit"))
     })?;
     let mut heartbeat =
         tokio::time::interval_at(Instant::now() + api.limits.heartbeat, api.limits.heartbeat);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut again = tokio::time::interval_at(Instant::now() + LOOK_AGAIN, LOOK_AGAIN);
     again.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    Ok(State {
+    Ok(EventStream {
         hub: api.hub.clone(),
         subscription,
         stream,
         form,
-        tongue: Tongue::Ours,
+        tongue: StreamDialect::Ours,
         cell: request.cell_id,
         heartbeat,
         again,
         api: Arc::clone(api),
         caller: call.caller.clone(),
-        phase: Phase::Live,
+        phase: StreamPhase::Live,
         _permit: permit,
     })
 }
 
-fn streamed(state: State) -> Response<Body> {
+fn streamed(state: EventStream) -> Response<Body> {
     let mut response = Response::new(Events::Idle(Some(Box::new(state))).boxed_unsync());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
@@ -258,9 +258,9 @@ fn streamed(state: State) -> Response<Body> {
 
 async fn opened(
     api: &Arc<Api>,
-    call: &Call,
+    call: &ApiRequest,
     told_of: (Stream, Form),
-) -> Result<Response<Body>, Failure> {
+) -> Result<Response<Body>, ApiFailure> {
     let request: EventsRequest = if call.method == Method::GET && call.body.is_empty() {
         call.query.request()?
     } else {
@@ -271,37 +271,37 @@ async fn opened(
     let after = last_id(call)?;
     let mut intro = BytesMut::from(": events of Volvox\nretry: 1000\n\n");
     let (subscription, phase) = match (after.map(|after| api.hub.resume(after)), snapshot) {
-        (Some(Ok(subscription)), _) => (subscription, Phase::Live),
+        (Some(Ok(subscription)), _) => (subscription, StreamPhase::Live),
         (Some(Err(_)) | None, true) => {
             let (records, commit) = api.bbs.view().snapshot_at();
             let subscription = api.hub.subscribe_after(commit).await.map_err(|ended| {
-                Failure::busy(format!("the snapshot was overtaken, try again: {ended}"))
+                ApiFailure::busy(format!("the snapshot was overtaken, try again: {ended}"))
             })?;
             let all = Snapshot::of(records, told_of, &request.cell_id);
-            (subscription, Phase::Snapshot(Box::new(all)))
+            (subscription, StreamPhase::Snapshot(Box::new(all)))
         }
         (Some(Err(ended)), false) => {
             let subscription = api.hub.subscribe();
             intro.extend_from_slice(&told("resync", Some(subscription.at()), &ended.to_string()));
-            (subscription, Phase::Live)
+            (subscription, StreamPhase::Live)
         }
-        (None, false) => (api.hub.subscribe(), Phase::Live),
+        (None, false) => (api.hub.subscribe(), StreamPhase::Live),
     };
-    if matches!(phase, Phase::Live) {
+    if matches!(phase, StreamPhase::Live) {
         intro.extend_from_slice(&place(subscription.at()));
     }
-    let phase = Phase::Intro(intro.freeze(), Box::new(phase));
-    Ok(streamed(State { phase, ..state(api, call, told_of, request, subscription)? }))
+    let phase = StreamPhase::Intro(intro.freeze(), Box::new(phase));
+    Ok(streamed(EventStream { phase, ..state(api, call, told_of, request, subscription)? }))
 }
 
 /// After which event the reader wants to go on. What is no id of ours is as good as forgotten.
-fn last_id(call: &Call) -> Result<Option<EventId>, Failure> {
+fn last_id(call: &ApiRequest) -> Result<Option<EventId>, ApiFailure> {
     let header = call.headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
     match call.query.get("last_event_id").or(header).filter(|text| !text.is_empty()) {
         None => Ok(None),
         Some(text) => match text.parse() {
             Ok(id) => Ok(Some(id)),
-            Err(form) => Err(Failure::field("last_event_id", form)),
+            Err(form) => Err(ApiFailure::field("last_event_id", form)),
         },
     }
 }
@@ -317,32 +317,32 @@ fn told(name: &str, id: Option<EventId>, message: &str) -> Bytes {
     hub::frame(id, name, &json!({ "message": message }))
 }
 
-struct State {
+struct EventStream {
     hub: Hub,
     subscription: Subscription,
     stream: Stream,
     form: Form,
-    tongue: Tongue,
+    tongue: StreamDialect,
     cell: String,
     heartbeat: Interval,
     again: Interval,
     api: Arc<Api>,
     caller: Option<Caller>,
-    phase: Phase,
+    phase: StreamPhase,
     _permit: OwnedSemaphorePermit,
 }
 
 /// How a reader is spoken to.
-enum Tongue {
+enum StreamDialect {
     /// JSON, heartbeats, and words to the reader itself.
     Ours,
     /// Messages in base64, each with the next number, and nothing else.
     Diego { next: u64 },
 }
 
-enum Phase {
+enum StreamPhase {
     /// Says this, then goes on.
-    Intro(Bytes, Box<Phase>),
+    Intro(Bytes, Box<StreamPhase>),
     /// Says what there is.
     Snapshot(Box<Snapshot>),
     /// Says what changes.
@@ -351,28 +351,28 @@ enum Phase {
     Over,
 }
 
-impl State {
+impl EventStream {
     /// The next piece of text; none: the stream has ended.
-    async fn next(mut self: Box<Self>) -> Piece {
-        let piece = match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Intro(text, next) => {
+    async fn next(mut self: Box<Self>) -> Chunk {
+        let piece = match std::mem::replace(&mut self.phase, StreamPhase::Over) {
+            StreamPhase::Intro(text, next) => {
                 self.phase = *next;
                 Some(text)
             }
-            Phase::Snapshot(mut all) => {
+            StreamPhase::Snapshot(mut all) => {
                 let mut text = BytesMut::with_capacity(PIECE);
                 if all.write(&mut text) {
-                    self.phase = Phase::Snapshot(all);
+                    self.phase = StreamPhase::Snapshot(all);
                 } else {
                     let id = self.subscription.at();
                     let end = json!({ "last_event_id": id.to_string() });
                     text.extend_from_slice(&hub::frame(Some(id), "snapshot_end", &end));
-                    self.phase = Phase::Live;
+                    self.phase = StreamPhase::Live;
                 }
                 Some(text.freeze())
             }
-            Phase::Live => self.live().await,
-            Phase::Over => None,
+            StreamPhase::Live => self.live().await,
+            StreamPhase::Over => None,
         };
         (self, piece)
     }
@@ -388,9 +388,9 @@ impl State {
             let read = tokio::select! {
                 read = self.subscription.next(AT_ONCE) => read,
                 _ = self.heartbeat.tick() => match self.tongue {
-                    Tongue::Diego { .. } => continue,
-                    Tongue::Ours => {
-                        self.phase = Phase::Live;
+                    StreamDialect::Diego { .. } => continue,
+                    StreamDialect::Ours => {
+                        self.phase = StreamPhase::Live;
                         let mut text = BytesMut::from(": heartbeat\n");
                         text.extend_from_slice(&place(self.subscription.at()));
                         return Some(text.freeze());
@@ -412,7 +412,7 @@ impl State {
                     }
                     if !text.is_empty() {
                         self.heartbeat.reset();
-                        self.phase = Phase::Live;
+                        self.phase = StreamPhase::Live;
                         return Some(text.freeze());
                     }
                 }
@@ -430,12 +430,12 @@ impl State {
 
     /// The events in the order in which the reader is told.
     fn ordered(&mut self, mut entries: Vec<Arc<NumberedEvent>>) -> Vec<Arc<NumberedEvent>> {
-        if matches!(self.tongue, Tongue::Diego { .. }) {
+        if matches!(self.tongue, StreamDialect::Diego { .. }) {
             // The second half of a pair may be just beyond what was read.
             if entries.last().is_some_and(|last| matches!(last.event, Event::InstanceRemoved(_))) {
                 entries.extend(self.subscription.at_hand(1));
             }
-            older::in_bbs_order(&mut entries);
+            legacy::in_bbs_order(&mut entries);
         }
         entries
     }
@@ -457,8 +457,8 @@ impl State {
     /// Writes an event, if the reader wants it.
     fn say(&mut self, entry: &NumberedEvent, text: &mut BytesMut) {
         let instead = match self.tongue {
-            Tongue::Ours => None,
-            Tongue::Diego { .. } => older::instead(self.stream, &entry.event)
+            StreamDialect::Ours => None,
+            StreamDialect::Diego { .. } => legacy::instead(self.stream, &entry.event)
                 .filter(|event| !self.stands_for_another(event)),
         };
         let event = instead.as_ref().unwrap_or(&entry.event);
@@ -468,15 +468,15 @@ impl State {
             return;
         }
         match &mut self.tongue {
-            Tongue::Ours => {
+            StreamDialect::Ours => {
                 let id = self.subscription.id_of(entry);
                 let own = own_frame(self.stream, self.form, Some(id), &entry.event);
                 text.extend_from_slice(&own.unwrap_or_else(|| self.hub.frame(id, entry)));
             }
-            Tongue::Diego { next } => {
+            StreamDialect::Diego { next } => {
                 text.extend_from_slice(format!("id: {next}\n").as_bytes());
                 let frame = match &instead {
-                    Some(event) => older::diego_frame_instead(event, entry),
+                    Some(event) => legacy::diego_frame_instead(event, entry),
                     None => diego_frame(&self.hub, self.form, entry),
                 };
                 text.extend_from_slice(&frame);
@@ -488,19 +488,19 @@ impl State {
     /// The last word. Diego's clients hear none: the end of the stream says that they have to list again.
     fn last(&self, name: &str, message: &str) -> Option<Bytes> {
         match self.tongue {
-            Tongue::Ours => Some(told(name, None, message)),
-            Tongue::Diego { .. } => None,
+            StreamDialect::Ours => Some(told(name, None, message)),
+            StreamDialect::Diego { .. } => None,
         }
     }
 }
 
 /// A piece of text, and where it leaves off; no text: that was all.
-type Piece = (Box<State>, Option<Bytes>);
+type Chunk = (Box<EventStream>, Option<Bytes>);
 
 /// The body: a state that is at rest, or on its way to the next piece.
 enum Events {
-    Idle(Option<Box<State>>),
-    Working(Pin<Box<dyn Future<Output = Piece> + Send>>),
+    Idle(Option<Box<EventStream>>),
+    Working(Pin<Box<dyn Future<Output = Chunk> + Send>>),
 }
 
 impl hyper::body::Body for Events {

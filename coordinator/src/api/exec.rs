@@ -21,9 +21,9 @@ use volvox_protocol::stream::{self, Frame, OpenTerminal, TerminalSize};
 
 use super::Api;
 use super::access::{Caller, Role};
-use super::reply::{Failure, full};
-use super::route::{Answer, Answering, Call, Outcome, Route};
-use super::target::{self, Wanted};
+use super::reply::{ApiFailure, full};
+use super::route::{ApiRequest, HandlerFuture, HandlerResult, ResponseKind, Route};
+use super::target::{self, TargetQuery};
 
 /// How often it is looked whether the person may still be here.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
@@ -46,16 +46,16 @@ pub(super) fn routes() -> Vec<Route> {
         role: Some(Role::Write),
         changes: true,
         request: Some(ExecRequest::schema),
-        answer: Answer::Upgrade(stream::UPGRADE),
+        answer: ResponseKind::Upgrade(stream::UPGRADE),
         parameters: &[],
         statuses: &[404, 409, 426],
         handle: Box::new(|api, call| {
             let request: ExecRequest = match call.request() {
                 Ok(request) => request,
-                Err(failure) => return Answering::new(std::future::ready(Err(failure))),
+                Err(failure) => return HandlerFuture::new(std::future::ready(Err(failure))),
             };
             let subject = subject(&request);
-            Answering { subject, work: Box::pin(opened(api, call, request)) }
+            HandlerFuture { subject, work: Box::pin(opened(api, call, request)) }
         }),
     }]
 }
@@ -73,16 +73,16 @@ fn subject(request: &ExecRequest) -> String {
     told.chars().map(|c| if c.is_control() { ' ' } else { c }).take(SUBJECT).collect()
 }
 
-async fn opened(api: Arc<Api>, call: Call, request: ExecRequest) -> Outcome {
+async fn opened(api: Arc<Api>, call: ApiRequest, request: ExecRequest) -> HandlerResult {
     let upgrade = call.upgrade.filter(|_| asks_for_frames(&call.headers)).ok_or_else(|| {
         let how = format!("send Connection: Upgrade and Upgrade: {}", stream::UPGRADE);
-        Failure::new(StatusCode::UPGRADE_REQUIRED, "UpgradeRequired", how)
+        ApiFailure::new(StatusCode::UPGRADE_REQUIRED, "UpgradeRequired", how)
     })?;
     let permit = Arc::clone(&api.streams).try_acquire_owned().map_err(|_| {
         let most = api.limits.streams;
-        Failure::busy(format!("{most} streams are open already, which is the limit"))
+        ApiFailure::busy(format!("{most} streams are open already, which is the limit"))
     })?;
-    let wanted = Wanted {
+    let wanted = TargetQuery {
         process_guid: request.process_guid.clone(),
         index: Some(request.index).filter(|_| request.instance_guid.is_empty()),
         instance_guid: request.instance_guid.clone(),
@@ -109,13 +109,13 @@ fn asks_for_frames(headers: &HeaderMap) -> bool {
     has(CONNECTION, "upgrade") && has(UPGRADE, stream::UPGRADE)
 }
 
-fn asked(request: ExecRequest, container: &str) -> Result<OpenTerminal, Failure> {
+fn asked(request: ExecRequest, container: &str) -> Result<OpenTerminal, ApiFailure> {
     let mut command = request.command.into_iter();
     let path = command.next().filter(|path| !path.is_empty());
-    let path = path.ok_or_else(|| Failure::field("command", "must name a program"))?;
+    let path = path.ok_or_else(|| ApiFailure::field("command", "must name a program"))?;
     let number = |name, given: u32, usual| match given {
         0 => Ok(usual),
-        given => u16::try_from(given).map_err(|_| Failure::field(name, "is at most 65535")),
+        given => u16::try_from(given).map_err(|_| ApiFailure::field(name, "is at most 65535")),
     };
     let size = TerminalSize {
         rows: number("rows", request.rows, 24)?,

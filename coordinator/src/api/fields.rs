@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use volvox_protocol::schema::{Components, Schema};
 
-use super::reply::Failure;
+use super::reply::ApiFailure;
 
 /// The keys that are wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) struct Fields(BTreeSet<String>);
 
 impl Fields {
     /// Reads `a,b,c`, keys of the records of type `T`.
-    pub(crate) fn parse<T: Schema>(text: &str) -> Result<Self, Failure> {
+    pub(crate) fn parse<T: Schema>(text: &str) -> Result<Self, ApiFailure> {
         let mut components = Components::default();
         let schema = T::schema(&mut components);
         let named = schema["$ref"].as_str().and_then(|name| name.rsplit('/').next());
@@ -29,23 +29,23 @@ impl Fields {
             .map(str::to_owned)
             .collect();
         if wanted.is_empty() {
-            return Err(Failure::field("fields", "names no field: give some, or leave it out"));
+            return Err(ApiFailure::field("fields", "names no field: give some, or leave it out"));
         }
         if let Some(unknown) = wanted.iter().find(|key| !known(key)) {
             let shown: String = unknown.chars().take(64).collect();
             let keys = schema["properties"].as_object().into_iter().flatten();
             let keys: Vec<&str> = keys.map(|(key, _): (&String, &Value)| key.as_str()).collect();
             let rule = format!("there is no field {shown:?}: {}", keys.join(", "));
-            return Err(Failure::field("fields", rule));
+            return Err(ApiFailure::field("fields", rule));
         }
         Ok(Fields(wanted))
     }
 }
 
 /// A record, with only those keys.
-pub(crate) struct Only<'a, T>(pub(crate) &'a T, pub(crate) &'a Fields);
+pub(crate) struct ProjectedRecord<'a, T>(pub(crate) &'a T, pub(crate) &'a Fields);
 
-impl<T: Serialize> Serialize for Only<'_, T> {
+impl<T: Serialize> Serialize for ProjectedRecord<'_, T> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         self.0.serialize(Filter { to, fields: self.1 })
     }
@@ -178,7 +178,7 @@ mod tests {
         let state: CellState =
             serde_json::from_str(r#"{"cell_id":"c","zone":"z","healthy":true}"#).unwrap();
         let fields = Fields::parse::<CellState>("zone, healthy,").unwrap();
-        let text = serde_json::to_string(&Only(&state, &fields)).unwrap();
+        let text = serde_json::to_string(&ProjectedRecord(&state, &fields)).unwrap();
         assert_eq!(text, r#"{"zone":"z","healthy":true}"#);
     }
 

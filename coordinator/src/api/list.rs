@@ -16,13 +16,13 @@ use hyper::{Response, StatusCode};
 use volvox_protocol::diego::write::Writer;
 
 use super::encoding::Encoding;
-use super::reply::{Body, Failure, full};
+use super::reply::{ApiFailure, Body, full};
 
 /// Bytes that are written in one go.
 const CHUNK: usize = 64 << 10;
 
 /// Writes one entry behind what is there.
-pub(crate) type Write<T> = Box<dyn Fn(&T, &mut Vec<u8>) -> Result<(), Failure> + Send>;
+pub(crate) type EntryWriter<T> = Box<dyn Fn(&T, &mut Vec<u8>) -> Result<(), ApiFailure> + Send>;
 
 /// The number that every list of the BBS's messages has for its entries.
 const ENTRIES: u32 = 2;
@@ -30,13 +30,13 @@ const ENTRIES: u32 = 2;
 /// A list on its way out: `{"KEY":[…]}`, or messages one after the other.
 struct List<T> {
     entries: std::vec::IntoIter<T>,
-    write: Write<T>,
-    state: State,
+    write: EntryWriter<T>,
+    state: ListCursor,
     key: &'static str,
     encoding: Encoding,
 }
 
-enum State {
+enum ListCursor {
     Begin,
     Middle,
     End,
@@ -44,26 +44,26 @@ enum State {
 
 impl<T> List<T> {
     /// The next piece of text; none: it is all said.
-    fn piece(&mut self) -> Result<Option<Bytes>, Failure> {
+    fn piece(&mut self) -> Result<Option<Bytes>, ApiFailure> {
         let mut text = Vec::with_capacity(CHUNK + (4 << 10));
         if self.encoding == Encoding::Protobuf {
             return self.messages(text);
         }
         match self.state {
-            State::Begin => {
+            ListCursor::Begin => {
                 text.extend_from_slice(format!("{{\"{}\":[", self.key).as_bytes());
                 if let Some(first) = self.entries.next() {
                     (self.write)(&first, &mut text)?;
                 }
-                self.state = State::Middle;
+                self.state = ListCursor::Middle;
             }
-            State::Middle => {}
-            State::End => return Ok(None),
+            ListCursor::Middle => {}
+            ListCursor::End => return Ok(None),
         }
         while text.len() < CHUNK {
             let Some(entry) = self.entries.next() else {
                 text.extend_from_slice(b"]}");
-                self.state = State::End;
+                self.state = ListCursor::End;
                 break;
             };
             text.push(b',');
@@ -73,13 +73,13 @@ impl<T> List<T> {
     }
 
     /// The next piece of messages: each with its number and its length before it, and nothing else.
-    fn messages(&mut self, mut text: Vec<u8>) -> Result<Option<Bytes>, Failure> {
-        if matches!(self.state, State::End) {
+    fn messages(&mut self, mut text: Vec<u8>) -> Result<Option<Bytes>, ApiFailure> {
+        if matches!(self.state, ListCursor::End) {
             return Ok(None);
         }
         while text.len() < CHUNK {
             let Some(entry) = self.entries.next() else {
-                self.state = State::End;
+                self.state = ListCursor::End;
                 break;
             };
             let mut written = Ok(());
@@ -140,8 +140,8 @@ pub(crate) fn respond<T: Unpin + Send + 'static>(
     key: &'static str,
     entries: Vec<T>,
     tag: &Tag,
-    write: Write<T>,
-) -> Result<Response<Body>, Failure> {
+    write: EntryWriter<T>,
+) -> Result<Response<Body>, ApiFailure> {
     let tag = tag.text(encoding);
     let mut response = if is_known(headers, &tag) {
         let mut response = Response::new(full(Bytes::new()));
@@ -149,10 +149,10 @@ pub(crate) fn respond<T: Unpin + Send + 'static>(
         response
     } else {
         let entries = entries.into_iter();
-        let mut list = List { entries, write, state: State::Begin, key, encoding };
+        let mut list = List { entries, write, state: ListCursor::Begin, key, encoding };
         let first = list.piece()?.unwrap_or_default();
         // A short list has a length; a long one is sent as it is written.
-        let mut response = if matches!(list.state, State::End) {
+        let mut response = if matches!(list.state, ListCursor::End) {
             Response::new(full(first))
         } else {
             let rest = list.boxed_unsync();

@@ -18,10 +18,10 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::Api;
-use super::lobby::Ticket;
+use super::preauth::PreauthPermit;
 use super::server::Peer;
-use super::stall::Stall;
 use super::tls::{Tls, names_of};
+use super::write_timeout::WriteTimeout;
 
 /// Connections that the kernel keeps for us until we take them.
 const BACKLOG: u32 = 4_096;
@@ -100,7 +100,7 @@ impl Drop for Listener {
 /// Serves the API at all these places until it is stopped; then waits for the calls under way, at
 /// most for `grace`.
 pub async fn serve(api: Arc<Api>, listeners: Vec<Listener>, grace: Duration) {
-    let house = Arc::new(House { api });
+    let house = Arc::new(Acceptor { api });
     let mut places = JoinSet::new();
     for listener in listeners {
         places.spawn(accept(Arc::clone(&house), listener));
@@ -117,12 +117,12 @@ pub async fn serve(api: Arc<Api>, listeners: Vec<Listener>, grace: Duration) {
     }
 }
 
-struct House {
+struct Acceptor {
     api: Arc<Api>,
 }
 
 /// Takes connections until the API stops, and gives back those that are still there.
-async fn accept(house: Arc<House>, listener: Listener) -> JoinSet<()> {
+async fn accept(house: Arc<Acceptor>, listener: Listener) -> JoinSet<()> {
     let mut stopping = house.api.stopping.subscribe();
     let mut connections = JoinSet::new();
     loop {
@@ -149,7 +149,7 @@ async fn accept(house: Arc<House>, listener: Listener) -> JoinSet<()> {
 
 /// The next connection, as the work that serves it.
 async fn arrive(
-    house: &Arc<House>,
+    house: &Arc<Acceptor>,
     listener: &Listener,
 ) -> io::Result<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> {
     let house = Arc::clone(house);
@@ -167,7 +167,7 @@ async fn arrive(
                 owner: None,
             };
             let place = house.api.lobby.enter(ip);
-            let stream = Stall::new(stream, house.api.limits.stall_time);
+            let stream = WriteTimeout::new(stream, house.api.limits.stall_time);
             let tls = tls.clone();
             Ok(Box::pin(async move {
                 match tls {
@@ -186,20 +186,20 @@ async fn arrive(
                 issued: None,
                 owner: Some(user),
             };
-            let stream = Stall::new(stream, house.api.limits.stall_time);
+            let stream = WriteTimeout::new(stream, house.api.limits.stall_time);
             // No stranger comes this way.
             Ok(Box::pin(async move { house.converse(stream, peer, None).await }))
         }
     }
 }
 
-impl House {
+impl Acceptor {
     async fn encrypted<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         &self,
         stream: S,
         tls: Arc<Tls>,
         mut peer: Peer,
-        mut place: (Ticket, oneshot::Receiver<()>),
+        mut place: (PreauthPermit, oneshot::Receiver<()>),
     ) {
         let handshake = TlsAcceptor::from(tls.for_next()).accept(stream);
         let handshake = tokio::time::timeout(self.api.limits.header_time, handshake);
@@ -227,7 +227,7 @@ impl House {
         &self,
         stream: S,
         peer: Peer,
-        place: Option<(Ticket, oneshot::Receiver<()>)>,
+        place: Option<(PreauthPermit, oneshot::Receiver<()>)>,
     ) {
         let (seated, mut is_seated) = watch::channel(place.is_none());
         let (ticket, go) = place.unzip();

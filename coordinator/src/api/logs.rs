@@ -26,9 +26,9 @@ use volvox_protocol::stream::{Frame, LogLine, LogStream, ReadLog};
 
 use super::Api;
 use super::access::{Caller, Role};
-use super::reply::Failure;
-use super::route::{Answer, Answering, Call, Outcome, Route};
-use super::target::{self, Target, Wanted};
+use super::reply::ApiFailure;
+use super::route::{ApiRequest, HandlerFuture, HandlerResult, ResponseKind, Route};
+use super::target::{self, Target, TargetQuery};
 
 /// Pieces of text that wait for the caller.
 const QUEUE: usize = 4;
@@ -47,11 +47,11 @@ pub(super) fn routes() -> Vec<Route> {
         role: Some(Role::Read),
         changes: false,
         request: Some(LogsRequest::schema),
-        answer: Answer::Lines(LogEntry::schema),
+        answer: ResponseKind::Lines(LogEntry::schema),
         parameters: &[],
         statuses: &[404, 409],
         handle: Box::new(|api, call| {
-            Answering::new(async move {
+            HandlerFuture::new(async move {
                 let request = call.request()?;
                 opened(api, call, request).await
             })
@@ -59,12 +59,12 @@ pub(super) fn routes() -> Vec<Route> {
     }]
 }
 
-async fn opened(api: Arc<Api>, call: Call, request: LogsRequest) -> Outcome {
+async fn opened(api: Arc<Api>, call: ApiRequest, request: LogsRequest) -> HandlerResult {
     let permit = Arc::clone(&api.streams).try_acquire_owned().map_err(|_| {
         let most = api.limits.streams;
-        Failure::busy(format!("{most} streams are open already, which is the limit"))
+        ApiFailure::busy(format!("{most} streams are open already, which is the limit"))
     })?;
-    let wanted = Wanted {
+    let wanted = TargetQuery {
         process_guid: request.process_guid.clone(),
         index: request.index,
         instance_guid: request.instance_guid.clone(),
@@ -73,10 +73,10 @@ async fn opened(api: Arc<Api>, call: Call, request: LogsRequest) -> Outcome {
     let targets = target::find(&api.bbs.view().snapshot(), &wanted)?;
     if targets.len() > CONTAINERS {
         let rule = format!("name one: these are {}, at most {CONTAINERS} at once", targets.len());
-        return Err(Failure::field("index", rule));
+        return Err(ApiFailure::field("index", rule));
     }
     let (text, body) = mpsc::channel(QUEUE);
-    let mut feed = Feed {
+    let mut feed = LogFanIn {
         api,
         caller: call.caller,
         request,
@@ -96,11 +96,11 @@ async fn opened(api: Arc<Api>, call: Call, request: LogsRequest) -> Outcome {
 }
 
 /// What feeds one answer.
-struct Feed {
+struct LogFanIn {
     api: Arc<Api>,
     caller: Option<Caller>,
     request: LogsRequest,
-    wanted: Wanted,
+    wanted: TargetQuery,
     text: mpsc::Sender<Bytes>,
     /// Containers whose log was opened, or could not be.
     known: BTreeSet<String>,
@@ -108,9 +108,9 @@ struct Feed {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Feed {
+impl LogFanIn {
     /// Opens all there are. If none can be, that is the answer.
-    async fn begin(&mut self, targets: Vec<Target>) -> Result<(), Failure> {
+    async fn begin(&mut self, targets: Vec<Target>) -> Result<(), ApiFailure> {
         let mut opening = JoinSet::new();
         for target in targets {
             self.known.insert(target.container.clone());
@@ -125,7 +125,7 @@ impl Feed {
             match opened {
                 Ok((target, Ok(ends))) => self.read(target, ends),
                 Ok((target, Err(failure))) => failed.push((target, failure)),
-                Err(_) => return Err(Failure::busy("the call failed: see the log")),
+                Err(_) => return Err(ApiFailure::busy("the call failed: see the log")),
             }
         }
         if self.readers.is_empty()

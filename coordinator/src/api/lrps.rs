@@ -23,10 +23,10 @@ use volvox_protocol::validate::Valid;
 
 use super::Api;
 use super::encoding::{Encoding, append_json};
-use super::fields::{Fields, Only};
+use super::fields::{Fields, ProjectedRecord};
 use super::list::{self, Tag};
-use super::reply::{Body, Failure};
-use super::route::{self, Call, Route};
+use super::reply::{ApiFailure, Body};
+use super::route::{self, ApiRequest, Route};
 use super::trace;
 use crate::bbs::command::{Command, Reply};
 use crate::bbs::state::{Process, Records};
@@ -55,7 +55,7 @@ fn actual() -> Vec<Route> {
             "The instance records of these processes.",
             |api, call, request| {
                 if request.process_guids.is_empty() {
-                    return Err(Failure::field("process_guids", "must not be empty"));
+                    return Err(ApiFailure::field("process_guids", "must not be empty"));
                 }
                 let records = api.bbs.view().snapshot();
                 let found = some_processes(&records, &request.process_guids);
@@ -90,7 +90,7 @@ fn actual() -> Vec<Route> {
                 let records = api.bbs.view().snapshot();
                 let group = group_at(&records, &request).ok_or_else(|| {
                     let (guid, index) = (&request.process_guid, request.index);
-                    Failure::not_found(&format!("instance {index} of process {guid}"))
+                    ApiFailure::not_found(&format!("instance {index} of process {guid}"))
                 })?;
                 Ok(ActualLrpGroupResponse { error: None, actual_lrp_group: Some(group) })
             },
@@ -105,7 +105,7 @@ fn actual() -> Vec<Route> {
             },
             |api, request| async move {
                 let key = Valid::new(request.actual_lrp_key)
-                    .map_err(|invalid| Failure::within("actual_lrp_key", invalid))?;
+                    .map_err(|invalid| ApiFailure::within("actual_lrp_key", invalid))?;
                 api.order(Command::RetireLrp(key.into_inner())).await
             },
         ),
@@ -162,7 +162,7 @@ fn desired() -> Vec<Route> {
             |request| request.desired_lrp.process_guid.to_string(),
             |api, request| async move {
                 let lrp = Valid::new(request.desired_lrp)
-                    .map_err(|invalid| Failure::within("desired_lrp", invalid))?;
+                    .map_err(|invalid| ApiFailure::within("desired_lrp", invalid))?;
                 api.order(Command::DesireLrp(Box::new(lrp))).await
             },
         ),
@@ -173,7 +173,7 @@ fn desired() -> Vec<Route> {
             |request| request.process_guid.to_string(),
             |api, request| async move {
                 let update = Valid::new(request.update)
-                    .map_err(|invalid| Failure::within("update", invalid))?;
+                    .map_err(|invalid| ApiFailure::within("update", invalid))?;
                 api.order(Command::UpdateDesiredLrp(request.process_guid, Box::new(update))).await
             },
         ),
@@ -190,7 +190,7 @@ fn desired() -> Vec<Route> {
 
 impl Api {
     /// Has the board do something that has no answer but that it is done.
-    pub(super) async fn order(&self, command: Command) -> Result<LifecycleResponse, Failure> {
+    pub(super) async fn order(&self, command: Command) -> Result<LifecycleResponse, ApiFailure> {
         match self.bbs.ask_traced(command, trace::current()).await? {
             Reply::Done | Reply::ShouldStart(_) | Reply::KeepContainer(_) | Reply::Converged(_) => {
                 Ok(LifecycleResponse { error: None })
@@ -200,13 +200,13 @@ impl Api {
 }
 
 /// The keys that the reader asked for.
-pub(super) fn fields<T: Schema>(call: &Call) -> Result<Option<Fields>, Failure> {
+pub(super) fn fields<T: Schema>(call: &ApiRequest) -> Result<Option<Fields>, ApiFailure> {
     // A message has its fields, whatever is asked for.
     let asked = call.query.get("fields").filter(|_| call.encoding == Encoding::Json);
     asked.map(Fields::parse::<T>).transpose()
 }
 
-fn actual_lrps(call: &Call, lrps: Vec<Arc<ActualLrp>>) -> Result<Response<Body>, Failure> {
+fn actual_lrps(call: &ApiRequest, lrps: Vec<Arc<ActualLrp>>) -> Result<Response<Body>, ApiFailure> {
     let fields = fields::<ActualLrp>(call)?;
     let mut tag = Tag::default();
     tag.add(call.query.get("fields"));
@@ -214,9 +214,11 @@ fn actual_lrps(call: &Call, lrps: Vec<Arc<ActualLrp>>) -> Result<Response<Body>,
         tag.add((lrp.modification_tag, lrp.presence));
     }
     let encoding = call.encoding;
-    let write: list::Write<Arc<ActualLrp>> = match fields {
+    let write: list::EntryWriter<Arc<ActualLrp>> = match fields {
         None => Box::new(move |lrp, text| encoding.append(text, &**lrp)),
-        Some(fields) => Box::new(move |lrp, text| append_json(text, &Only(&**lrp, &fields))),
+        Some(fields) => {
+            Box::new(move |lrp, text| append_json(text, &ProjectedRecord(&**lrp, &fields)))
+        }
     };
     list::respond(&call.headers, encoding, "actual_lrps", lrps, &tag, write)
 }
@@ -253,11 +255,11 @@ fn some_processes<'a>(records: &'a Records, guids: &[String]) -> impl Iterator<I
 }
 
 fn groups<'a>(
-    call: &Call,
+    call: &ApiRequest,
     processes: impl Iterator<Item = &'a Process>,
     domain: &str,
     cell: &str,
-) -> Result<Response<Body>, Failure> {
+) -> Result<Response<Body>, ApiFailure> {
     let fields = fields::<LrpGroup>(call)?;
     let mut tag = Tag::default();
     tag.add(call.query.get("fields"));
@@ -272,9 +274,11 @@ fn groups<'a>(
         found.extend(resolve::groups(lrps).into_iter().map(|(_, group)| group));
     }
     let encoding = call.encoding;
-    let write: list::Write<LrpGroup> = match fields {
+    let write: list::EntryWriter<LrpGroup> = match fields {
         None => Box::new(move |group, text| encoding.append(text, group)),
-        Some(fields) => Box::new(move |group, text| append_json(text, &Only(group, &fields))),
+        Some(fields) => {
+            Box::new(move |group, text| append_json(text, &ProjectedRecord(group, &fields)))
+        }
     };
     list::respond(&call.headers, encoding, "actual_lrp_groups", found, &tag, write)
 }
@@ -309,12 +313,12 @@ pub(super) fn some_deployments(
 /// A list of what some deployments look like: `show` makes what JSON is written of, `put` writes the same as
 /// a message, straight from the record if it can.
 pub(super) fn deployments<T: serde::Serialize + Schema>(
-    call: &Call,
+    call: &ApiRequest,
     key: &'static str,
     found: Vec<Arc<LrpDeployment>>,
     show: impl Fn(&LrpDeployment) -> T + Send + 'static,
     put: impl Fn(&LrpDeployment, &mut Vec<u8>) + Send + 'static,
-) -> Result<Response<Body>, Failure> {
+) -> Result<Response<Body>, ApiFailure> {
     let fields = fields::<T>(call)?;
     let mut tag = Tag::default();
     tag.add(call.query.get("fields"));
@@ -322,24 +326,24 @@ pub(super) fn deployments<T: serde::Serialize + Schema>(
         tag.add(lrp.modification_tag);
     }
     let encoding = call.encoding;
-    let write: list::Write<Arc<LrpDeployment>> = match (encoding, fields) {
+    let write: list::EntryWriter<Arc<LrpDeployment>> = match (encoding, fields) {
         (Encoding::Protobuf, _) => Box::new(move |lrp, text| {
             put(lrp, text);
             Ok(())
         }),
         (Encoding::Json, None) => Box::new(move |lrp, text| append_json(text, &show(lrp))),
         (Encoding::Json, Some(fields)) => {
-            Box::new(move |lrp, text| append_json(text, &Only(&show(lrp), &fields)))
+            Box::new(move |lrp, text| append_json(text, &ProjectedRecord(&show(lrp), &fields)))
         }
     };
     list::respond(&call.headers, encoding, key, found, &tag, write)
 }
 
 /// What is desired of a process.
-pub(super) fn deployment(api: &Api, guid: &ProcessGuid) -> Result<Arc<LrpDeployment>, Failure> {
+pub(super) fn deployment(api: &Api, guid: &ProcessGuid) -> Result<Arc<LrpDeployment>, ApiFailure> {
     let records = api.bbs.view().snapshot();
     let found = records.deployment(guid).map(|(_, lrp)| Arc::clone(lrp));
-    found.ok_or_else(|| Failure::not_found(&format!("process {guid}")))
+    found.ok_or_else(|| ApiFailure::not_found(&format!("process {guid}")))
 }
 
 fn whole_list(path: &'static str, name: &'static str, form: fn(DesiredLrp) -> DesiredLrp) -> Route {

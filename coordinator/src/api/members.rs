@@ -19,7 +19,7 @@ use volvox_protocol::time::Timestamp;
 
 use super::Api;
 use super::access::Role;
-use super::reply::Failure;
+use super::reply::ApiFailure;
 use super::route::{self, Route};
 
 /// For how long a token may be used unless it says otherwise.
@@ -50,8 +50,10 @@ pub(super) fn routes() -> Vec<Route> {
             "Takes a join token back. Who has joined with it stays.",
             |request| request.id.clone(),
             |api, request| async move {
-                let id: TokenId =
-                    request.id.parse().map_err(|_| Failure::field("id", "is no id of a token"))?;
+                let id: TokenId = request
+                    .id
+                    .parse()
+                    .map_err(|_| ApiFailure::field("id", "is no id of a token"))?;
                 with_authority(&api, move |authority| authority.revoke_token(id)).await?;
                 Ok(LifecycleResponse { error: None })
             },
@@ -109,9 +111,9 @@ const fn role_of(kind: MemberKind) -> MemberRole {
 }
 
 impl Api {
-    fn authority(&self) -> Result<&Arc<Mutex<Authority>>, Failure> {
+    fn authority(&self) -> Result<&Arc<Mutex<Authority>>, ApiFailure> {
         self.authority.as_ref().ok_or_else(|| {
-            Failure::not_found("the authority of the cluster (another coordinator has it): it")
+            ApiFailure::not_found("the authority of the cluster (another coordinator has it): it")
         })
     }
 }
@@ -126,16 +128,16 @@ pub(crate) fn expelled(now: Timestamp, authority: &Authority) -> Vec<Revocation>
 async fn with_authority<T: Send + 'static>(
     api: &Arc<Api>,
     work: impl FnOnce(&mut Authority) -> Result<T, AuthorityError> + Send + 'static,
-) -> Result<T, Failure> {
+) -> Result<T, ApiFailure> {
     let authority = Arc::clone(api.authority()?);
     let worked = tokio::task::spawn_blocking(move || work(&mut lock(&authority)));
     match worked.await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error @ (AuthorityError::Refused(_) | AuthorityError::Token(_)))) => {
-            Err(Failure::invalid(error.to_string()))
+            Err(ApiFailure::invalid(error.to_string()))
         }
-        Ok(Err(error)) => Err(Failure::busy(error.to_string())),
-        Err(_) => Err(Failure::busy("the authority failed: see the log")),
+        Ok(Err(error)) => Err(ApiFailure::busy(error.to_string())),
+        Err(_) => Err(ApiFailure::busy("the authority failed: see the log")),
     }
 }
 
@@ -145,13 +147,16 @@ async fn own_address(api: &Api) -> Option<String> {
     Some(status.address.to_string())
 }
 
-async fn create(api: &Arc<Api>, request: JoinTokenRequest) -> Result<JoinTokenResponse, Failure> {
+async fn create(
+    api: &Arc<Api>,
+    request: JoinTokenRequest,
+) -> Result<JoinTokenResponse, ApiFailure> {
     let cell = match request.cell_id.as_str() {
         "" => None,
-        id => Some(CellId::new(id).map_err(|e| Failure::field("cell_id", e.to_string()))?),
+        id => Some(CellId::new(id).map_err(|e| ApiFailure::field("cell_id", e.to_string()))?),
     };
     if request.replace && cell.is_none() {
-        return Err(Failure::field("replace", "needs a cell_id: one token replaces one cell"));
+        return Err(ApiFailure::field("replace", "needs a cell_id: one token replaces one cell"));
     }
     let addresses = if request.addresses.is_empty() {
         own_address(api).await.into_iter().collect()
@@ -159,7 +164,7 @@ async fn create(api: &Arc<Api>, request: JoinTokenRequest) -> Result<JoinTokenRe
         request.addresses
     };
     if addresses.is_empty() {
-        return Err(Failure::field("addresses", "name where this coordinator is: host:port"));
+        return Err(ApiFailure::field("addresses", "name where this coordinator is: host:port"));
     }
     let lifetime = if request.lifetime_s == 0 { DAY } else { request.lifetime_s };
     let lifetime = Duration::from_secs(lifetime.into());
@@ -186,23 +191,23 @@ async fn create(api: &Arc<Api>, request: JoinTokenRequest) -> Result<JoinTokenRe
     })
 }
 
-async fn member(api: &Arc<Api>, id: String) -> Result<MemberId, Failure> {
+async fn member(api: &Arc<Api>, id: String) -> Result<MemberId, ApiFailure> {
     let found = with_authority(api, move |authority| {
         let mut members = authority.register().members().map(|(member, _)| member);
         Ok(members.find(|member| member.to_string() == id))
     });
-    found.await?.ok_or_else(|| Failure::field("member_id", "is no number of a member"))
+    found.await?.ok_or_else(|| ApiFailure::field("member_id", "is no number of a member"))
 }
 
-async fn revoke(api: &Arc<Api>, request: MemberRequest) -> Result<LifecycleResponse, Failure> {
+async fn revoke(api: &Arc<Api>, request: MemberRequest) -> Result<LifecycleResponse, ApiFailure> {
     let whom = match (request.member_id.as_str(), request.cell_id.as_str()) {
-        ("", "") => return Err(Failure::field("cell_id", "name a cell, or a member_id")),
+        ("", "") => return Err(ApiFailure::field("cell_id", "name a cell, or a member_id")),
         (id, "") => MemberSelector::Member(member(api, id.to_owned()).await?),
         ("", id) => {
-            let id = CellId::new(id).map_err(|e| Failure::field("cell_id", e.to_string()))?;
+            let id = CellId::new(id).map_err(|e| ApiFailure::field("cell_id", e.to_string()))?;
             MemberSelector::Name(MemberKind::Cell, id)
         }
-        _ => return Err(Failure::field("cell_id", "name a cell or a member_id, not both")),
+        _ => return Err(ApiFailure::field("cell_id", "name a cell or a member_id, not both")),
     };
     let revoked = with_authority(api, move |authority| {
         authority.revoke(wall(), &whom)?;
@@ -211,7 +216,7 @@ async fn revoke(api: &Arc<Api>, request: MemberRequest) -> Result<LifecycleRespo
     .await?;
     if let Some(cells) = &api.cells {
         let told = cells.mesh().revoke(revoked).await;
-        told.map_err(|error| Failure::busy(error.to_string()))?;
+        told.map_err(|error| ApiFailure::busy(error.to_string()))?;
     }
     Ok(LifecycleResponse { error: None })
 }

@@ -67,19 +67,19 @@ struct RouteCode {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct State {
+struct StateLabel {
     state: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Kind {
-    kind: Text,
+struct KindLabel {
+    kind: MetricsText,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Text(String);
+struct MetricsText(String);
 
-impl EncodeLabelValue for Text {
+impl EncodeLabelValue for MetricsText {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
         encoder.write_str(&self.0)
     }
@@ -135,9 +135,9 @@ fn calls(registry: &mut Registry, metrics: &Metrics) {
 
 fn board(registry: &mut Registry, api: &Api) {
     let records = api.bbs.view().snapshot();
-    let instances = Family::<State, Gauge>::default();
+    let instances = Family::<StateLabel, Gauge>::default();
     for state in ["unclaimed", "claimed", "running", "crashed", "evacuating", "suspect"] {
-        instances.get_or_create(&State { state }).set(0);
+        instances.get_or_create(&StateLabel { state }).set(0);
     }
     let mut desired = 0_i64;
     let mut processes = 0_i64;
@@ -155,15 +155,15 @@ fn board(registry: &mut Registry, api: &Api) {
                 (Presence::Ordinary, "RUNNING") => "running",
                 (Presence::Ordinary, _) => "crashed",
             };
-            instances.get_or_create(&State { state }).inc();
+            instances.get_or_create(&StateLabel { state }).inc();
         }
     }
     registry.register("lrp_instances", "Instance records, by state", instances);
     gauge(registry, "lrps_desired", "Desired LRPs", processes);
     gauge(registry, "lrp_instances_desired", "Instances that are desired", desired);
-    let tasks = Family::<State, Gauge>::default();
+    let tasks = Family::<StateLabel, Gauge>::default();
     for state in ["pending", "running", "completed", "resolving"] {
-        tasks.get_or_create(&State { state }).set(0);
+        tasks.get_or_create(&StateLabel { state }).set(0);
     }
     for task in records.tasks() {
         let state = match task.state {
@@ -172,7 +172,7 @@ fn board(registry: &mut Registry, api: &Api) {
             TaskState::Completed => "completed",
             TaskState::Resolving => "resolving",
         };
-        tasks.get_or_create(&State { state }).inc();
+        tasks.get_or_create(&StateLabel { state }).inc();
     }
     registry.register("tasks", "Tasks, by state", tasks);
     let now = wall();
@@ -237,9 +237,9 @@ pub(crate) fn counters(
     help: &str,
     values: impl IntoIterator<Item = (String, u64)>,
 ) {
-    let family = Family::<Kind, Counter>::default();
+    let family = Family::<KindLabel, Counter>::default();
     for (kind, value) in values {
-        family.get_or_create(&Kind { kind: Text(kind) }).inc_by(value);
+        family.get_or_create(&KindLabel { kind: MetricsText(kind) }).inc_by(value);
     }
     registry.register(name, help, family);
 }

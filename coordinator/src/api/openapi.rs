@@ -8,7 +8,7 @@ use volvox_protocol::schema::{Components, Schema as _};
 use super::Api;
 use super::access::Role;
 use super::operating::info;
-use super::route::{Answer, Route};
+use super::route::{ResponseKind, Route};
 
 /// The document.
 pub(crate) fn document(api: &Api) -> Value {
@@ -126,35 +126,35 @@ fn without_null(mut property: Value) -> Value {
 fn responses(components: &mut Components, route: &Route) -> Value {
     let mut responses = Map::new();
     let (kind, schema) = match route.answer {
-        Answer::Record(describe) => ("application/json", describe(components)),
-        Answer::List(describe) => {
+        ResponseKind::Record(describe) => ("application/json", describe(components)),
+        ResponseKind::List(describe) => {
             let list = describe(components);
             ("application/json", with_fewer_keys(components, &list))
         }
-        Answer::Events => ("text/event-stream", json!({ "type": "string" })),
-        Answer::Lines(describe) => ("application/x-ndjson", describe(components)),
-        Answer::Upgrade(_) => ("application/json", json!({})),
-        Answer::Text(kind) => (kind, json!({ "type": "string" })),
-        Answer::Json => ("application/json", json!({ "type": "object" })),
+        ResponseKind::Events => ("text/event-stream", json!({ "type": "string" })),
+        ResponseKind::Lines(describe) => ("application/x-ndjson", describe(components)),
+        ResponseKind::Upgrade(_) => ("application/json", json!({})),
+        ResponseKind::Text(kind) => (kind, json!({ "type": "string" })),
+        ResponseKind::Json => ("application/json", json!({ "type": "object" })),
     };
     let mut ok = json!({
         "description": "Done, or here it is.",
         "content": { kind: { "schema": schema } },
     });
-    if matches!(route.answer, Answer::List(_)) {
+    if matches!(route.answer, ResponseKind::List(_)) {
         ok["headers"] = json!({ "ETag": { "schema": { "type": "string" } } });
     }
     match route.answer {
-        Answer::Upgrade(to) => {
+        ResponseKind::Upgrade(to) => {
             let about = format!("The connection goes on as {to}; see docs/api.md.");
             responses.insert("101".to_owned(), json!({ "description": about }));
         }
-        Answer::Record(_)
-        | Answer::List(_)
-        | Answer::Events
-        | Answer::Lines(_)
-        | Answer::Text(_)
-        | Answer::Json => {
+        ResponseKind::Record(_)
+        | ResponseKind::List(_)
+        | ResponseKind::Events
+        | ResponseKind::Lines(_)
+        | ResponseKind::Text(_)
+        | ResponseKind::Json => {
             responses.insert("200".to_owned(), ok);
         }
     }
@@ -168,7 +168,7 @@ fn responses(components: &mut Components, route: &Route) -> Value {
         let content = match (status, route.answer) {
             (304, _) => json!({}),
             // What is not ready says so in plain text; a broken rule is told as everywhere.
-            (503, Answer::Text(kind)) => json!({
+            (503, ResponseKind::Text(kind)) => json!({
                 kind: { "schema": { "type": "string" } },
                 "application/json": { "schema": error },
             }),

@@ -10,8 +10,8 @@ use volvox_protocol::api::VersionResponse;
 
 use super::Api;
 use super::access::Role;
-use super::reply::{Body, Failure, full};
-use super::route::{self, Answer, Call, Route};
+use super::reply::{ApiFailure, Body, full};
+use super::route::{self, ApiRequest, ResponseKind, Route};
 use super::{metrics, openapi};
 use crate::bbs::store::SCHEMA_VERSION;
 
@@ -26,7 +26,7 @@ pub(super) fn routes() -> Vec<Route> {
         .zip(["Live", "Health"])
         .map(|(path, name)| {
             let about = "Whether the process answers. Open to all.";
-            let mut live = route::own(path, name, about, Answer::Text(TEXT), |_, _| async {
+            let mut live = route::own(path, name, about, ResponseKind::Text(TEXT), |_, _| async {
                 text(StatusCode::OK, TEXT, "ok\n")
             });
             live.role = None;
@@ -38,7 +38,7 @@ pub(super) fn routes() -> Vec<Route> {
             let about =
                 "Whether calls can be served; with `verbose`, why not. Open to all but for that.";
             let mut ready =
-                route::own(path, name, about, Answer::Text(TEXT), |api, call| async move {
+                route::own(path, name, about, ResponseKind::Text(TEXT), |api, call| async move {
                     ready(&api, &call).await
                 });
             ready.role = None;
@@ -52,11 +52,11 @@ pub(super) fn routes() -> Vec<Route> {
         "/metrics",
         "Metrics",
         "Counts and times, for Prometheus.",
-        Answer::Text(METRICS),
+        ResponseKind::Text(METRICS),
         |api, _| async move {
             match tokio::task::spawn_blocking(move || metrics::text(&api)).await {
                 Ok(Ok(metrics)) => text(StatusCode::OK, METRICS, &metrics),
-                Ok(Err(_)) | Err(_) => Err(Failure::busy("the metrics could not be written")),
+                Ok(Err(_)) | Err(_) => Err(ApiFailure::busy("the metrics could not be written")),
             }
         },
     ));
@@ -64,14 +64,14 @@ pub(super) fn routes() -> Vec<Route> {
         "/openapi.json",
         "OpenApi",
         "This document.",
-        Answer::Json,
+        ResponseKind::Json,
         |api, _| async move { route::json(&openapi::document(&api)) },
     ));
     let mut version = route::own(
         "/version",
         "Version",
         "Which release this is.",
-        Answer::Record(<VersionResponse as volvox_protocol::schema::Schema>::schema),
+        ResponseKind::Record(<VersionResponse as volvox_protocol::schema::Schema>::schema),
         |_, _| async move { route::json(&version()) },
     );
     version.role = Some(Role::Read);
@@ -88,7 +88,7 @@ pub(crate) fn version() -> VersionResponse {
     }
 }
 
-fn text(status: StatusCode, kind: &'static str, body: &str) -> Result<Response<Body>, Failure> {
+fn text(status: StatusCode, kind: &'static str, body: &str) -> Result<Response<Body>, ApiFailure> {
     let mut response = Response::new(full(body.to_owned()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -113,7 +113,7 @@ async fn parts(api: &Arc<Api>) -> Vec<(&'static str, Result<String, String>)> {
     parts
 }
 
-async fn ready(api: &Arc<Api>, call: &Call) -> Result<Response<Body>, Failure> {
+async fn ready(api: &Arc<Api>, call: &ApiRequest) -> Result<Response<Body>, ApiFailure> {
     let parts = parts(api).await;
     let is_ready = parts.iter().all(|(_, state)| state.is_ok());
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -121,7 +121,7 @@ async fn ready(api: &Arc<Api>, call: &Call) -> Result<Response<Body>, Failure> {
         return text(status, TEXT, if is_ready { "ready\n" } else { "not ready\n" });
     }
     if call.caller.is_none() {
-        return Err(Failure::unauthorized("details need a token with the role read"));
+        return Err(ApiFailure::unauthorized("details need a token with the role read"));
     }
     let mut lines = String::new();
     for (name, state) in parts {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use volvox_protocol::schema::{Components, Schema};
 use volvox_protocol::wire::decode_json;
 
-use super::reply::Failure;
+use super::reply::ApiFailure;
 
 /// Names with values, in order. Those of the API itself are taken out by who knows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,14 +16,14 @@ const OURS: [&str; 4] = ["fields", "snapshot", "last_event_id", "verbose"];
 
 impl Query {
     /// Reads `a=b&c=d`.
-    pub(crate) fn parse(text: Option<&str>) -> Result<Self, Failure> {
+    pub(crate) fn parse(text: Option<&str>) -> Result<Self, ApiFailure> {
         let mut pairs = Vec::new();
         for pair in text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decode(name)?, decode(value)?);
             if pairs.iter().any(|(known, _)| *known == name) {
                 let shown: String = name.chars().take(64).collect();
-                return Err(Failure::field(&shown, "is given twice"));
+                return Err(ApiFailure::field(&shown, "is given twice"));
             }
             pairs.push((name, value));
         }
@@ -36,27 +36,30 @@ impl Query {
     }
 
     /// Whether a switch is on: `?name`, `?name=true` or `?name=1`.
-    pub(crate) fn is_on(&self, name: &str) -> Result<bool, Failure> {
+    pub(crate) fn is_on(&self, name: &str) -> Result<bool, ApiFailure> {
         match self.get(name) {
             None | Some("false" | "0") => Ok(false),
             Some("" | "true" | "1") => Ok(true),
-            Some(_) => Err(Failure::field(name, "is true or false")),
+            Some(_) => Err(ApiFailure::field(name, "is true or false")),
         }
     }
 
     /// Refuses names that nobody looks at: the request is in the body.
-    pub(crate) fn only_ours(&self) -> Result<(), Failure> {
+    pub(crate) fn only_ours(&self) -> Result<(), ApiFailure> {
         match self.0.iter().find(|(name, _)| !OURS.contains(&name.as_str())) {
             None => Ok(()),
             Some((name, _)) => {
                 let shown: String = name.chars().take(64).collect();
-                Err(Failure::field(&shown, "is no parameter here: with POST it goes into the body"))
+                Err(ApiFailure::field(
+                    &shown,
+                    "is no parameter here: with POST it goes into the body",
+                ))
             }
         }
     }
 
     /// The request that the names spell. Lists have commas between their entries.
-    pub(crate) fn request<Q: DeserializeOwned + Schema>(&self) -> Result<Q, Failure> {
+    pub(crate) fn request<Q: DeserializeOwned + Schema>(&self) -> Result<Q, ApiFailure> {
         let mut components = Components::default();
         let schema = Q::schema(&mut components);
         let named = schema["$ref"].as_str().and_then(|name| name.rsplit('/').next());
@@ -73,7 +76,7 @@ impl Query {
                     .collect();
                 let shown: String = name.chars().take(64).collect();
                 let rule = format!("is no parameter here: {}", known.join(", "));
-                return Err(Failure::field(&shown, rule));
+                return Err(ApiFailure::field(&shown, rule));
             };
             object.insert(name.clone(), spelled(property, value));
         }
@@ -102,8 +105,8 @@ fn spelled(property: &Value, text: &str) -> Value {
 }
 
 /// Undoes `%41` and `+`.
-fn decode(text: &str) -> Result<String, Failure> {
-    let broken = || Failure::invalid("the query is not percent-encoded UTF-8");
+fn decode(text: &str) -> Result<String, ApiFailure> {
+    let broken = || ApiFailure::invalid("the query is not percent-encoded UTF-8");
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {

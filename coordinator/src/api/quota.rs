@@ -8,7 +8,7 @@ use volvox_host::sync::lock;
 use volvox_protocol::time::{Timestamp, TokenBucket};
 
 use super::access::Caller;
-use super::reply::Failure;
+use super::reply::ApiFailure;
 
 /// What the API allows. Every number is a setting; these are the defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Quota {
     }
 
     /// Lets one call through, or says when to try again.
-    pub(crate) fn take(&self, caller: &Caller, now: Timestamp) -> Result<(), Failure> {
+    pub(crate) fn take(&self, caller: &Caller, now: Timestamp) -> Result<(), ApiFailure> {
         if self.per_second == 0 {
             return Ok(());
         }
@@ -91,7 +91,7 @@ impl Quota {
             return Ok(());
         }
         let message = format!("more than {} calls a second: slow down", self.per_second);
-        Err(Failure::too_many(message, 1))
+        Err(ApiFailure::too_many(message, 1))
     }
 }
 

@@ -23,8 +23,8 @@ use volvox_protocol::task::TaskState;
 use volvox_protocol::validate::Valid;
 
 use super::access::Role;
-use super::reply::Failure;
-use super::route::{self, Answering, Call, Route};
+use super::reply::ApiFailure;
+use super::route::{self, ApiRequest, HandlerFuture, Route};
 use super::{Api, trace};
 use crate::bbs::command::{Command, Reply};
 
@@ -39,13 +39,13 @@ pub(super) fn routes() -> Vec<Route> {
 /// A request that says who it is about.
 trait Report: DeserializeOwned + Schema + diego::DiegoRequest + Send + 'static {
     /// Who speaks.
-    fn speaker(&self) -> Speaker<'_>;
+    fn speaker(&self) -> Reporter<'_>;
     /// What the audit says it was about.
     fn subject(&self) -> String;
 }
 
 /// Who tells something.
-enum Speaker<'a> {
+enum Reporter<'a> {
     /// This cell.
     Cell(&'a CellId),
     /// Whoever has this task; any cell, if it may be one that nobody has yet.
@@ -54,10 +54,10 @@ enum Speaker<'a> {
     Auctioneer,
 }
 
-impl Speaker<'_> {
+impl Reporter<'_> {
     /// Whatever is said.
-    fn auctioneer<Q>(_: &Q) -> Speaker<'_> {
-        Speaker::Auctioneer
+    fn auctioneer<Q>(_: &Q) -> Reporter<'_> {
+        Reporter::Auctioneer
     }
 }
 
@@ -73,7 +73,7 @@ enum Unplaced {
 macro_rules! reports {
     ($( $request:ty |$it:ident| $speaker:expr, $subject:expr ; )*) => {
         $( impl Report for $request {
-            fn speaker(&self) -> Speaker<'_> {
+            fn speaker(&self) -> Reporter<'_> {
                 let $it = self;
                 $speaker
             }
@@ -87,26 +87,26 @@ macro_rules! reports {
 }
 
 reports! {
-    ClaimActualLrpRequest |it| Speaker::Cell(&it.actual_lrp_instance_key.cell_id),
+    ClaimActualLrpRequest |it| Reporter::Cell(&it.actual_lrp_instance_key.cell_id),
         format!("{}/{}", it.process_guid, it.index);
-    StartActualLrpRequest |it| Speaker::Cell(&it.actual_lrp_instance_key.cell_id),
+    StartActualLrpRequest |it| Reporter::Cell(&it.actual_lrp_instance_key.cell_id),
         named(&it.actual_lrp_key);
     EvacuateRunningActualLrpRequest |it| it.0.speaker(), it.0.subject();
-    CrashActualLrpRequest |it| Speaker::Cell(&it.actual_lrp_instance_key.cell_id),
+    CrashActualLrpRequest |it| Reporter::Cell(&it.actual_lrp_instance_key.cell_id),
         named(&it.actual_lrp_key);
-    ActualLrpInstanceRequest |it| Speaker::Cell(&it.actual_lrp_instance_key.cell_id),
+    ActualLrpInstanceRequest |it| Reporter::Cell(&it.actual_lrp_instance_key.cell_id),
         named(&it.actual_lrp_key);
     RemoveActualLrpRequest |it| match &it.actual_lrp_instance_key {
-            Some(key) => Speaker::Cell(&key.cell_id),
-            None => Speaker::Auctioneer,
+            Some(key) => Reporter::Cell(&key.cell_id),
+            None => Reporter::Auctioneer,
         },
         format!("{}/{}", it.process_guid, it.index);
-    FailActualLrpRequest |it| Speaker::auctioneer(it), named(&it.actual_lrp_key);
-    StartTaskRequest |it| Speaker::Cell(&it.cell_id), it.task_guid.to_string();
-    CompleteTaskRequest |it| Speaker::Cell(&it.cell_id), it.task_guid.to_string();
-    FailTaskRequest |it| Speaker::HolderOf(&it.task_guid, Unplaced::NoCell),
+    FailActualLrpRequest |it| Reporter::auctioneer(it), named(&it.actual_lrp_key);
+    StartTaskRequest |it| Reporter::Cell(&it.cell_id), it.task_guid.to_string();
+    CompleteTaskRequest |it| Reporter::Cell(&it.cell_id), it.task_guid.to_string();
+    FailTaskRequest |it| Reporter::HolderOf(&it.task_guid, Unplaced::NoCell),
         it.task_guid.to_string();
-    RejectTaskRequest |it| Speaker::HolderOf(&it.task_guid, Unplaced::AnyCell),
+    RejectTaskRequest |it| Reporter::HolderOf(&it.task_guid, Unplaced::AnyCell),
         it.task_guid.to_string();
 }
 
@@ -124,7 +124,7 @@ fn report<Q, A, R>(
 where
     Q: Report,
     A: Serialize + Schema + diego::DiegoReply,
-    R: Future<Output = Result<A, Failure>> + Send + 'static,
+    R: Future<Output = Result<A, ApiFailure>> + Send + 'static,
 {
     let change = route::change::<Q, A, R>(path, name, about, Q::subject, answer);
     let handle = change.handle;
@@ -132,25 +132,25 @@ where
         role: Some(Role::Cell),
         handle: Box::new(move |api, call| match own_cell::<Q>(&api, &call) {
             Ok(()) => handle(api, call),
-            Err(failure) => Answering::new(std::future::ready(Err(failure))),
+            Err(failure) => HandlerFuture::new(std::future::ready(Err(failure))),
         }),
         ..change
     }
 }
 
 /// Whether the caller may speak for the cell that speaks here. What cannot be read is refused later.
-fn own_cell<Q: Report>(api: &Api, call: &Call) -> Result<(), Failure> {
+fn own_cell<Q: Report>(api: &Api, call: &ApiRequest) -> Result<(), ApiFailure> {
     let Some(caller) = call.caller.as_ref().filter(|caller| caller.role == Role::Cell) else {
         return Ok(());
     };
     let Ok(request) = call.request::<Q>() else { return Ok(()) };
     let own = caller.certificate().unwrap_or_default();
     match request.speaker() {
-        Speaker::Cell(cell) if cell.as_str() == own => Ok(()),
-        Speaker::Cell(cell) => {
-            Err(Failure::forbidden(format!("the cell {own} may not speak for {cell}")))
+        Reporter::Cell(cell) if cell.as_str() == own => Ok(()),
+        Reporter::Cell(cell) => {
+            Err(ApiFailure::forbidden(format!("the cell {own} may not speak for {cell}")))
         }
-        Speaker::HolderOf(guid, unplaced) => {
+        Reporter::HolderOf(guid, unplaced) => {
             let records = api.bbs.view().snapshot();
             // A task that is not there is refused later. One that was refused keeps its last cell.
             let Some((_, task)) = records.task(guid) else { return Ok(()) };
@@ -162,9 +162,9 @@ fn own_cell<Q: Report>(api: &Api, call: &Call) -> Result<(), Failure> {
             if may {
                 return Ok(());
             }
-            Err(Failure::forbidden(format!("the cell {own} does not have the task {guid}")))
+            Err(ApiFailure::forbidden(format!("the cell {own} does not have the task {guid}")))
         }
-        Speaker::Auctioneer => Err(Failure::forbidden(format!(
+        Reporter::Auctioneer => Err(ApiFailure::forbidden(format!(
             "the cell {own} must name its instance; this is told by an admin"
         ))),
     }
@@ -201,7 +201,7 @@ fn instances() -> Vec<Route> {
             |api, it| async move {
                 let reason = bounded("error_message", it.error_message)?;
                 let key = Valid::new(it.actual_lrp_key)
-                    .map_err(|invalid| Failure::within("actual_lrp_key", invalid))?;
+                    .map_err(|invalid| ApiFailure::within("actual_lrp_key", invalid))?;
                 api.order(Command::FailLrp(key.into_inner(), reason)).await
             },
         )
@@ -304,7 +304,7 @@ fn evacuate<Q: Report>(
     path: &'static str,
     name: &'static str,
     about: &'static str,
-    said: fn(&Api, Q) -> Result<CellRequest, Failure>,
+    said: fn(&Api, Q) -> Result<CellRequest, ApiFailure>,
 ) -> Route {
     report::<Q, EvacuationResponse, _>(path, name, about, move |api, request| async move {
         let keep_container = match api.told(said(&api, request)?).await? {
@@ -377,19 +377,22 @@ fn done(_: Reply) -> LifecycleResponse {
 }
 
 /// A reason that is one, and not a book.
-fn bounded(name: &str, reason: String) -> Result<Box<str>, Failure> {
+fn bounded(name: &str, reason: String) -> Result<Box<str>, ApiFailure> {
     let given = reason.len();
     match given {
-        0 => Err(Failure::field(name, "must not be empty")),
+        0 => Err(ApiFailure::field(name, "must not be empty")),
         1..=ARGUMENT_BYTES => Ok(reason.into()),
-        _ => Err(Failure::field(name, format!("has {given} bytes, the limit is {ARGUMENT_BYTES}"))),
+        _ => Err(ApiFailure::field(
+            name,
+            format!("has {given} bytes, the limit is {ARGUMENT_BYTES}"),
+        )),
     }
 }
 
 impl Api {
     /// Has the board hear what a cell says.
-    async fn told(&self, request: CellRequest) -> Result<Reply, Failure> {
-        let request = Valid::new(request).map_err(|invalid| Failure::within("", invalid))?;
+    async fn told(&self, request: CellRequest) -> Result<Reply, ApiFailure> {
+        let request = Valid::new(request).map_err(|invalid| ApiFailure::within("", invalid))?;
         Ok(self.bbs.ask_traced(Command::Cell(request), trace::current()).await?)
     }
 
@@ -399,8 +402,8 @@ impl Api {
         process: &ProcessGuid,
         index: u32,
         instance: Option<&InstanceKey>,
-    ) -> Result<LrpKey, Failure> {
-        let missing = || Failure::not_found(&format!("instance {index} of process {process}"));
+    ) -> Result<LrpKey, ApiFailure> {
+        let missing = || ApiFailure::not_found(&format!("instance {index} of process {process}"));
         let records = self.bbs.view().snapshot();
         let known = records.process(process).ok_or_else(missing)?;
         let at_index = || known.instances().iter().filter(|slot| slot.lrp.index == index);

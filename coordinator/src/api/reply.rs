@@ -26,7 +26,7 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
 
 /// A call that failed: what the caller is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct ApiFailure {
     /// The status of the answer.
     pub(crate) status: StatusCode,
     /// Its body.
@@ -37,27 +37,27 @@ pub(crate) struct Failure {
     allow: Option<&'static str>,
 }
 
-impl Failure {
+impl ApiFailure {
     pub(crate) fn new(status: StatusCode, kind: &str, message: impl Into<String>) -> Self {
         let error =
             ApiError { kind: kind.to_owned(), message: message.into(), details: Vec::new() };
-        Failure { status, error, retry_after: None, allow: None }
+        ApiFailure { status, error, retry_after: None, allow: None }
     }
 
     /// The request breaks a rule.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
-        Failure::new(StatusCode::BAD_REQUEST, "InvalidRequest", message)
+        ApiFailure::new(StatusCode::BAD_REQUEST, "InvalidRequest", message)
     }
 
     /// One field breaks a rule.
     pub(crate) fn field(path: &str, rule: impl Into<String>) -> Self {
-        Failure::fields(vec![FieldError { path: path.to_owned(), rule: rule.into() }])
+        ApiFailure::fields(vec![FieldError { path: path.to_owned(), rule: rule.into() }])
     }
 
     fn fields(details: Vec<FieldError>) -> Self {
         let told: Vec<String> =
             details.iter().map(|field| format!("{}: {}", field.path, field.rule)).collect();
-        let mut failure = Failure::invalid(told.join(", "));
+        let mut failure = ApiFailure::invalid(told.join(", "));
         failure.error.details = details;
         failure
     }
@@ -72,23 +72,24 @@ impl Failure {
             };
             FieldError { path, rule: complaint.rule }
         });
-        Failure::fields(details.collect())
+        ApiFailure::fields(details.collect())
     }
 
     pub(crate) fn not_found(what: &str) -> Self {
         let message = format!("{what} could not be found");
-        Failure::new(StatusCode::NOT_FOUND, "ResourceNotFound", message)
+        ApiFailure::new(StatusCode::NOT_FOUND, "ResourceNotFound", message)
     }
 
     pub(crate) fn no_route(path: &str) -> Self {
         let shown: String = path.chars().take(128).collect();
         let message = format!("there is no {shown:?}: /openapi.json lists what there is");
-        Failure::new(StatusCode::NOT_FOUND, "RouteNotFound", message)
+        ApiFailure::new(StatusCode::NOT_FOUND, "RouteNotFound", message)
     }
 
     pub(crate) fn wrong_method(allowed: &'static str) -> Self {
         let message = format!("use {allowed} here");
-        let mut failure = Failure::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message);
+        let mut failure =
+            ApiFailure::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message);
         failure.allow = Some(allowed);
         failure
     }
@@ -97,15 +98,15 @@ impl Failure {
     pub(crate) fn unspoken(given: &str, spoken: &str) -> Self {
         let shown: String = given.chars().take(64).collect();
         let message = format!("content type {shown:?}: {spoken} is wanted here");
-        Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+        ApiFailure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
     pub(crate) fn unauthorized(message: &str) -> Self {
-        Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", message)
+        ApiFailure::new(StatusCode::UNAUTHORIZED, "Unauthorized", message)
     }
 
     pub(crate) fn forbidden(message: impl Into<String>) -> Self {
-        Failure::new(StatusCode::FORBIDDEN, "Forbidden", message)
+        ApiFailure::new(StatusCode::FORBIDDEN, "Forbidden", message)
     }
 
     pub(crate) fn too_large(given: Option<u64>) -> Self {
@@ -113,22 +114,23 @@ impl Failure {
             Some(given) => format!("the body has {given} bytes, the limit is {JSON_BYTES}"),
             None => format!("the body has more than {JSON_BYTES} bytes, which is the limit"),
         };
-        Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestTooLarge", message)
+        ApiFailure::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestTooLarge", message)
     }
 
     pub(crate) fn too_slow(seconds: u64) -> Self {
         let message = format!("the body did not come within {seconds} s");
-        Failure::new(StatusCode::REQUEST_TIMEOUT, "Timeout", message)
+        ApiFailure::new(StatusCode::REQUEST_TIMEOUT, "Timeout", message)
     }
 
     pub(crate) fn too_many(message: impl Into<String>, retry_after: u32) -> Self {
-        let mut failure = Failure::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
+        let mut failure =
+            ApiFailure::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
         failure.retry_after = Some(retry_after);
         failure
     }
 
     pub(crate) fn busy(message: impl Into<String>) -> Self {
-        let mut failure = Failure::new(StatusCode::SERVICE_UNAVAILABLE, "Unavailable", message);
+        let mut failure = ApiFailure::new(StatusCode::SERVICE_UNAVAILABLE, "Unavailable", message);
         failure.retry_after = Some(1);
         failure
     }
@@ -184,7 +186,7 @@ impl Failure {
     }
 }
 
-impl From<Rejection> for Failure {
+impl From<Rejection> for ApiFailure {
     fn from(rejection: Rejection) -> Self {
         let status = match &rejection {
             Rejection::NotFound(_) => StatusCode::NOT_FOUND,
@@ -200,37 +202,37 @@ impl From<Rejection> for Failure {
             | Rejection::NoUpdateInProgress(_)
             | Rejection::RunningOnDifferentCell { .. } => StatusCode::CONFLICT,
         };
-        Failure::new(status, rejection.kind(), rejection.to_string())
+        ApiFailure::new(status, rejection.kind(), rejection.to_string())
     }
 }
 
-impl From<CallError> for Failure {
+impl From<CallError> for ApiFailure {
     fn from(error: CallError) -> Self {
         match error {
             CallError::Rejected(rejection) => rejection.into(),
             // Each says itself what became of the change.
-            CallError::Store(error) => Failure::busy(error.to_string()),
-            CallError::Busy | CallError::Closed => Failure::busy(error.to_string()),
+            CallError::Store(error) => ApiFailure::busy(error.to_string()),
+            CallError::Busy | CallError::Closed => ApiFailure::busy(error.to_string()),
         }
     }
 }
 
-impl From<DecodeError> for Failure {
+impl From<DecodeError> for ApiFailure {
     fn from(error: DecodeError) -> Self {
         match error {
             DecodeError::Json { path, message } => {
                 let path = if path == "." { String::new() } else { path };
-                let mut failure = Failure::field(&path, message);
+                let mut failure = ApiFailure::field(&path, message);
                 if path.is_empty() {
                     failure.error.message = failure.error.details[0].rule.clone();
                 }
                 failure
             }
-            DecodeError::TooLarge { given, .. } => Failure::too_large(u64::try_from(given).ok()),
+            DecodeError::TooLarge { given, .. } => ApiFailure::too_large(u64::try_from(given).ok()),
             DecodeError::Empty
             | DecodeError::Version { .. }
             | DecodeError::Frame(_)
-            | DecodeError::Trailing(_) => Failure::invalid(error.to_string()),
+            | DecodeError::Trailing(_) => ApiFailure::invalid(error.to_string()),
         }
     }
 }

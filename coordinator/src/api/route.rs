@@ -20,12 +20,12 @@ use super::Api;
 use super::access::{Caller, Role};
 use super::encoding::{self, Encoding};
 use super::query::Query;
-use super::reply::{Body, Failure, full};
+use super::reply::{ApiFailure, Body, full};
 use crate::bbs::command::Command;
 
 /// One call, checked and read.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct ApiRequest {
     /// Who calls; none on routes that are open to all.
     pub(crate) caller: Option<Caller>,
     pub(crate) method: Method,
@@ -37,11 +37,11 @@ pub(crate) struct Call {
     pub(crate) upgrade: Option<OnUpgrade>,
 }
 
-impl Call {
+impl ApiRequest {
     /// The request: the body, or for GET the query.
     pub(crate) fn request<Q: DeserializeOwned + Schema + DiegoRequest>(
         &self,
-    ) -> Result<Q, Failure> {
+    ) -> Result<Q, ApiFailure> {
         if self.method == Method::GET {
             self.query.request::<Q>()
         } else {
@@ -52,35 +52,35 @@ impl Call {
 }
 
 /// What came of a call.
-pub(crate) type Outcome = Result<Response<Body>, Failure>;
+pub(crate) type HandlerResult = Result<Response<Body>, ApiFailure>;
 
 /// A call that is being answered.
-pub(crate) struct Answering {
+pub(crate) struct HandlerFuture {
     /// What it is about, for the audit.
     pub(crate) subject: String,
-    pub(crate) work: Pin<Box<dyn Future<Output = Outcome> + Send>>,
+    pub(crate) work: Pin<Box<dyn Future<Output = HandlerResult> + Send>>,
 }
 
-impl Answering {
-    pub(crate) fn new(work: impl Future<Output = Outcome> + Send + 'static) -> Self {
-        Answering { subject: String::new(), work: Box::pin(work) }
+impl HandlerFuture {
+    pub(crate) fn new(work: impl Future<Output = HandlerResult> + Send + 'static) -> Self {
+        HandlerFuture { subject: String::new(), work: Box::pin(work) }
     }
 }
 
 /// Describes a type for the OpenAPI document.
-pub(crate) type Describe = fn(&mut Components) -> Value;
+pub(crate) type SchemaFn = fn(&mut Components) -> Value;
 
 /// What comes back.
 #[derive(Clone, Copy)]
-pub(crate) enum Answer {
+pub(crate) enum ResponseKind {
     /// A record.
-    Record(Describe),
+    Record(SchemaFn),
     /// A list that is streamed, has a tag and knows `fields`.
-    List(Describe),
+    List(SchemaFn),
     /// A stream of events.
     Events,
     /// Records, one on each line, as they come.
-    Lines(Describe),
+    Lines(SchemaFn),
     /// The connection goes on with this instead of HTTP.
     Upgrade(&'static str),
     /// Text of this type.
@@ -104,13 +104,13 @@ pub(crate) struct Route {
     pub(crate) role: Option<Role>,
     /// Whether it changes anything, and is audited.
     pub(crate) changes: bool,
-    pub(crate) request: Option<Describe>,
-    pub(crate) answer: Answer,
+    pub(crate) request: Option<SchemaFn>,
+    pub(crate) answer: ResponseKind,
     /// Parameters in the query, beside those of the request: name and meaning.
     pub(crate) parameters: &'static [(&'static str, &'static str)],
     /// Statuses beside 200 and those that every route may answer.
     pub(crate) statuses: &'static [u16],
-    pub(crate) handle: Box<dyn Fn(Arc<Api>, Call) -> Answering + Send + Sync>,
+    pub(crate) handle: Box<dyn Fn(Arc<Api>, ApiRequest) -> HandlerFuture + Send + Sync>,
 }
 
 impl Route {
@@ -128,14 +128,14 @@ impl Route {
 pub(crate) fn record(
     encoding: Encoding,
     answer: impl Serialize + DiegoReply,
-) -> Result<Response<Body>, Failure> {
+) -> Result<Response<Body>, ApiFailure> {
     let mut response = Response::new(full(encoding.encode(answer)?));
     response.headers_mut().insert(CONTENT_TYPE, encoding.content_type());
     Ok(response)
 }
 
 /// The answer with something that is said in JSON only.
-pub(crate) fn json(answer: &impl Serialize) -> Result<Response<Body>, Failure> {
+pub(crate) fn json(answer: &impl Serialize) -> Result<Response<Body>, ApiFailure> {
     let mut response = Response::new(full(encoding::json(answer)?));
     response.headers_mut().insert(CONTENT_TYPE, Encoding::Json.content_type());
     Ok(response)
@@ -146,7 +146,7 @@ pub(crate) fn read<Q, A>(
     path: &'static str,
     name: &'static str,
     about: &'static str,
-    answer: impl Fn(&Api, Q) -> Result<A, Failure> + Send + Sync + 'static,
+    answer: impl Fn(&Api, Q) -> Result<A, ApiFailure> + Send + Sync + 'static,
 ) -> Route
 where
     Q: DeserializeOwned + Schema + DiegoRequest,
@@ -160,13 +160,13 @@ where
         role: Some(Role::Read),
         changes: false,
         request: Some(Q::schema),
-        answer: Answer::Record(A::schema),
+        answer: ResponseKind::Record(A::schema),
         parameters: &[],
         statuses: &[400, 404],
         handle: Box::new(move |api, call| {
             let result =
                 call.request().and_then(|request| record(call.encoding, answer(&api, request)?));
-            Answering::new(std::future::ready(result))
+            HandlerFuture::new(std::future::ready(result))
         }),
     }
 }
@@ -176,7 +176,7 @@ pub(crate) fn list<Q, A>(
     path: &'static str,
     name: &'static str,
     about: &'static str,
-    answer: impl Fn(&Api, &Call, Q) -> Result<Response<Body>, Failure> + Send + Sync + 'static,
+    answer: impl Fn(&Api, &ApiRequest, Q) -> Result<Response<Body>, ApiFailure> + Send + Sync + 'static,
 ) -> Route
 where
     Q: DeserializeOwned + Schema + DiegoRequest + Send + 'static,
@@ -191,22 +191,22 @@ where
         role: Some(Role::Read),
         changes: false,
         request: Some(Q::schema),
-        answer: Answer::List(A::schema),
+        answer: ResponseKind::List(A::schema),
         parameters: &[("fields", "only these keys of each entry, with commas between them")],
         statuses: &[304, 400],
         handle: Box::new(move |api, call| {
             let request = call.request();
             if api.bbs.view().snapshot().instance_count() < MANY {
                 let result = request.and_then(|request| answer(&api, &call, request));
-                return Answering::new(std::future::ready(result));
+                return HandlerFuture::new(std::future::ready(result));
             }
             // Walking a large fleet takes milliseconds, and others wait for this thread.
             let answer = Arc::clone(&answer);
             let walking = move || request.and_then(|request| answer(&api, &call, request));
-            Answering::new(async move {
+            HandlerFuture::new(async move {
                 let walked = tokio::task::spawn_blocking(walking).await;
                 walked.unwrap_or_else(|_| {
-                    Err(Failure::busy("the list could not be made: see the log"))
+                    Err(ApiFailure::busy("the list could not be made: see the log"))
                 })
             })
         }),
@@ -224,7 +224,7 @@ pub(crate) fn change<Q, A, R>(
 where
     Q: DeserializeOwned + Schema + DiegoRequest + Send + 'static,
     A: Serialize + Schema + DiegoReply,
-    R: Future<Output = Result<A, Failure>> + Send + 'static,
+    R: Future<Output = Result<A, ApiFailure>> + Send + 'static,
 {
     Route {
         path,
@@ -234,19 +234,19 @@ where
         role: Some(Role::Write),
         changes: true,
         request: Some(Q::schema),
-        answer: Answer::Record(A::schema),
+        answer: ResponseKind::Record(A::schema),
         parameters: &[],
         statuses: &[400, 404, 409],
         handle: Box::new(move |api, call| {
             let request = match call.request::<Q>() {
                 Ok(request) => request,
-                Err(failure) => return Answering::new(std::future::ready(Err(failure))),
+                Err(failure) => return HandlerFuture::new(std::future::ready(Err(failure))),
             };
             let subject = subject(&request);
             let answering = answer(api, request);
             let work =
                 async move { answering.await.and_then(|answer| record(call.encoding, answer)) };
-            Answering { subject, work: Box::pin(work) }
+            HandlerFuture { subject, work: Box::pin(work) }
         }),
     }
 }
@@ -261,7 +261,7 @@ pub(crate) fn ask<Q, A, R>(
 where
     Q: DeserializeOwned + Schema + DiegoRequest + Send + 'static,
     A: Serialize + Schema + DiegoReply,
-    R: Future<Output = Result<A, Failure>> + Send + 'static,
+    R: Future<Output = Result<A, ApiFailure>> + Send + 'static,
 {
     let changing = change::<Q, A, R>(path, name, about, |_| String::new(), answer);
     Route { verbs: "GET, POST", role: Some(Role::Read), changes: false, ..changing }
@@ -288,11 +288,11 @@ pub(crate) fn own<R>(
     path: &'static str,
     name: &'static str,
     about: &'static str,
-    kind: Answer,
-    answer: impl Fn(Arc<Api>, Call) -> R + Send + Sync + 'static,
+    kind: ResponseKind,
+    answer: impl Fn(Arc<Api>, ApiRequest) -> R + Send + Sync + 'static,
 ) -> Route
 where
-    R: Future<Output = Result<Response<Body>, Failure>> + Send + 'static,
+    R: Future<Output = Result<Response<Body>, ApiFailure>> + Send + 'static,
 {
     Route {
         path,
@@ -305,6 +305,6 @@ where
         answer: kind,
         parameters: &[],
         statuses: &[],
-        handle: Box::new(move |api, call| Answering::new(answer(api, call))),
+        handle: Box::new(move |api, call| HandlerFuture::new(answer(api, call))),
     }
 }

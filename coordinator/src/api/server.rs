@@ -17,11 +17,11 @@ use volvox_protocol::limits::JSON_BYTES;
 
 use super::Api;
 use super::access::{Caller, Role};
-use super::audit::Line;
+use super::audit::AuditRecord;
 use super::encoding::Encoding;
 use super::query::Query;
-use super::reply::{Body, Failure};
-use super::route::{Answer, Answering, Call, Outcome, Route};
+use super::reply::{ApiFailure, Body};
+use super::route::{ApiRequest, HandlerFuture, HandlerResult, ResponseKind, Route};
 use super::tls::Issued;
 use super::{diego, trace};
 
@@ -58,7 +58,7 @@ impl Api {
         let begun = Instant::now();
         let path = request.uri().path();
         let Some(route) = self.routes.get(path) else {
-            return Failure::no_route(path).respond(Encoding::Json);
+            return ApiFailure::no_route(path).respond(Encoding::Json);
         };
         let (outcome, caller, encoding) = self.pass(peer, route, request, welcome).await;
         let known = caller.is_some();
@@ -79,17 +79,17 @@ impl Api {
         route: &Route,
         request: Request<Incoming>,
         welcome: impl Fn(),
-    ) -> (Outcome, Option<Caller>, Encoding) {
+    ) -> (HandlerResult, Option<Caller>, Encoding) {
         let (mut head, mut body) = request.into_parts();
         let upgrade = head.extensions.remove();
         if !route.takes(&head.method) {
-            return (Err(Failure::wrong_method(route.verbs)), None, Encoding::Json);
+            return (Err(ApiFailure::wrong_method(route.verbs)), None, Encoding::Json);
         }
         let (encoding, misspoken) = match spoken(peer, route, &head) {
             Ok(encoding) => (encoding, None),
             Err(failure) => (Encoding::Json, Some(failure)),
         };
-        let refused = |failure: Failure, caller| (Err(failure), caller, encoding);
+        let refused = |failure: ApiFailure, caller| (Err(failure), caller, encoding);
         let caller = match self.caller(peer, &head.headers) {
             Ok(caller) => caller,
             Err(failure) if route.role.is_some() => return refused(failure, None),
@@ -119,7 +119,7 @@ impl Api {
             Err(failure) => return refused(failure, caller),
         };
         let trace = trace::of(&head.headers);
-        let call = Call {
+        let call = ApiRequest {
             caller: caller.clone(),
             method: head.method,
             headers: head.headers,
@@ -128,7 +128,7 @@ impl Api {
             encoding,
             upgrade,
         };
-        let Answering { subject, work } = (route.handle)(Arc::clone(self), call);
+        let HandlerFuture { subject, work } = (route.handle)(Arc::clone(self), call);
         let noted = caller.as_ref().filter(|_| route.changes);
         let request_id = trace.as_deref().unwrap_or_default();
         let line = noted.map(|caller| line(peer, caller, route.name, subject, request_id));
@@ -140,7 +140,7 @@ impl Api {
             let outcome = tokio::time::timeout(time, work).await.unwrap_or_else(|_| {
                 let seconds = time.as_secs();
                 let message = format!("no answer within {seconds} s; it may still happen");
-                Err(Failure::busy(message))
+                Err(ApiFailure::busy(message))
             });
             drop(held);
             let (status, why) = match &outcome {
@@ -159,7 +159,7 @@ impl Api {
         let outcome = if route.changes {
             // A caller that hangs up ends this conversation, not what it has begun, nor its line.
             let handled = tokio::spawn(handling).await;
-            handled.unwrap_or_else(|_| Err(Failure::busy("the call failed: see the log")))
+            handled.unwrap_or_else(|_| Err(ApiFailure::busy("the call failed: see the log")))
         } else {
             handling.await
         };
@@ -167,18 +167,18 @@ impl Api {
     }
 
     /// Who calls. None: it showed nothing.
-    fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Option<Caller>, Failure> {
+    fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Option<Caller>, ApiFailure> {
         if let Some(shown) = headers.get(AUTHORIZATION) {
             const FORM: &str = "the header is to be: Authorization: Bearer TOKEN";
-            let shown = shown.to_str().map_err(|_| Failure::unauthorized(FORM))?;
+            let shown = shown.to_str().map_err(|_| ApiFailure::unauthorized(FORM))?;
             let (scheme, token) =
-                shown.split_once(' ').ok_or_else(|| Failure::unauthorized(FORM))?;
+                shown.split_once(' ').ok_or_else(|| ApiFailure::unauthorized(FORM))?;
             if !scheme.eq_ignore_ascii_case("bearer") {
-                return Err(Failure::unauthorized(FORM));
+                return Err(ApiFailure::unauthorized(FORM));
             }
             return match self.access.bearer(wall(), token.trim()) {
                 Some(caller) => Ok(Some(caller)),
-                None => Err(Failure::unauthorized("the token is unknown, expired or revoked")),
+                None => Err(ApiFailure::unauthorized("the token is unknown, expired or revoked")),
             };
         }
         if let Some(owner) = peer.owner {
@@ -196,26 +196,30 @@ impl Api {
             Some(caller) => Ok(Some(caller)),
             None => {
                 let names = peer.certificate.join(", ");
-                Err(Failure::unauthorized(&format!("no role is given to the certificate {names}")))
+                Err(ApiFailure::unauthorized(&format!(
+                    "no role is given to the certificate {names}"
+                )))
             }
         }
     }
 
-    fn admit(&self, needed: Option<Role>, caller: Option<&Caller>) -> Result<(), Failure> {
+    fn admit(&self, needed: Option<Role>, caller: Option<&Caller>) -> Result<(), ApiFailure> {
         let Some(needed) = needed else { return Ok(()) };
         let Some(caller) = caller else {
             let how = "show a token: Authorization: Bearer TOKEN (volvox-coordinator token create)";
-            return Err(Failure::unauthorized(how));
+            return Err(ApiFailure::unauthorized(how));
         };
         if !caller.role.may(needed) {
             let (has, needs) = (caller.role.name(), needed.name());
-            return Err(Failure::forbidden(format!("this needs the role {needs}, yours is {has}")));
+            return Err(ApiFailure::forbidden(format!(
+                "this needs the role {needs}, yours is {has}"
+            )));
         }
         self.quota.take(caller, monotonic())
     }
 
     /// Reads a body, within its limits. It stays counted for as long as what comes back is held.
-    async fn read(&self, mut body: Incoming) -> Result<Read, Failure> {
+    async fn read(&self, mut body: Incoming) -> Result<Read, ApiFailure> {
         let announced = body.size_hint().exact();
         if announced == Some(0) {
             return Ok(Read::default());
@@ -223,23 +227,23 @@ impl Api {
         let limit = u64::try_from(JSON_BYTES).unwrap_or(u64::MAX);
         if let Some(given) = announced.filter(|given| *given > limit) {
             discard(&mut body).await;
-            return Err(Failure::too_large(Some(given)));
+            return Err(ApiFailure::too_large(Some(given)));
         }
         let until = tokio::time::Instant::now() + self.limits.body_time;
         let mut read = Read::default();
         let mut bytes = BytesMut::new();
         loop {
             let Ok(frame) = tokio::time::timeout_at(until, body.frame()).await else {
-                return Err(Failure::too_slow(self.limits.body_time.as_secs()));
+                return Err(ApiFailure::too_slow(self.limits.body_time.as_secs()));
             };
             let Some(frame) = frame else { break };
             let Ok(frame) = frame else {
-                return Err(Failure::invalid("the body broke off"));
+                return Err(ApiFailure::invalid("the body broke off"));
             };
             let Ok(data) = frame.into_data() else { continue };
             if bytes.len() + data.len() > JSON_BYTES {
                 discard(&mut body).await;
-                return Err(Failure::too_large(None));
+                return Err(ApiFailure::too_large(None));
             }
             self.hold(&mut read, data.len()).await?;
             bytes.extend_from_slice(&data);
@@ -249,11 +253,11 @@ impl Api {
     }
 
     /// Counts bytes of a body that have come. What is only announced takes no room from others.
-    async fn hold(&self, read: &mut Read, bytes: usize) -> Result<(), Failure> {
+    async fn hold(&self, read: &mut Read, bytes: usize) -> Result<(), ApiFailure> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.bodies).acquire_many_owned(bytes);
         let Ok(Ok(room)) = tokio::time::timeout(ROOM, room).await else {
-            return Err(Failure::busy("too much is being sent at once: try again"));
+            return Err(ApiFailure::busy("too much is being sent at once: try again"));
         };
         match &mut read.held {
             Some(held) => held.merge(room),
@@ -292,8 +296,8 @@ fn line(
     route: &'static str,
     subject: String,
     request_id: &str,
-) -> Line {
-    Line {
+) -> AuditRecord {
+    AuditRecord {
         time: wall(),
         caller: caller.name.to_string(),
         role: caller.role.name(),
@@ -306,8 +310,8 @@ fn line(
     }
 }
 
-impl Line {
-    fn note(&mut self, outcome: &Outcome) {
+impl AuditRecord {
+    fn note(&mut self, outcome: &HandlerResult) {
         match outcome {
             Ok(response) => self.status = response.status().as_u16(),
             Err(failure) => {
@@ -320,8 +324,8 @@ impl Line {
 
 /// How a request is written. Diego's clients need not say: who shows a certificate, calls a route of the
 /// BBS the way the BBS has it, and asks for nothing else, speaks protobuf.
-fn spoken(peer: &Peer, route: &Route, head: &Parts) -> Result<Encoding, Failure> {
-    let as_bbs = head.method == Method::POST || matches!(route.answer, Answer::Events);
+fn spoken(peer: &Peer, route: &Route, head: &Parts) -> Result<Encoding, ApiFailure> {
+    let as_bbs = head.method == Method::POST || matches!(route.answer, ResponseKind::Events);
     let wants_json = head.headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     let wants_json = wants_json.is_some_and(|kinds| kinds.contains("json"));
     // Diego's clients know no tokens.
@@ -334,7 +338,7 @@ fn spoken(peer: &Peer, route: &Route, head: &Parts) -> Result<Encoding, Failure>
     };
     let encoding = Encoding::of(&head.headers, unsaid)?;
     if encoding == Encoding::Protobuf && !is_bbs {
-        return Err(Failure::unspoken("application/x-protobuf", "application/json"));
+        return Err(ApiFailure::unspoken("application/x-protobuf", "application/json"));
     }
     Ok(encoding)
 }

@@ -10,8 +10,8 @@ use volvox_mesh::tls::authority::Authority;
 
 use super::access::Access;
 use super::audit::Audit;
-use super::lobby::Lobby;
 use super::metrics::Metrics;
+use super::preauth::PreauthLimiter;
 use super::quota::{Limits, Quota};
 use super::route::Route;
 use super::routes;
@@ -61,7 +61,7 @@ pub struct Api {
     /// Streams of events that may be open at once.
     pub(crate) streams: Arc<Semaphore>,
     /// Where connections wait that have not shown who they are.
-    pub(crate) lobby: Lobby,
+    pub(crate) lobby: PreauthLimiter,
     /// Room for those that have.
     pub(crate) seats: Semaphore,
     pub(crate) stopping: watch::Sender<bool>,
@@ -88,7 +88,7 @@ impl Api {
             routes,
             bodies: Arc::new(Semaphore::new(limits.bodies_bytes)),
             streams: Arc::new(Semaphore::new(limits.streams)),
-            lobby: Lobby::new(limits.strangers),
+            lobby: PreauthLimiter::new(limits.strangers),
             seats: Semaphore::new(limits.connections),
             stopping: watch::Sender::new(false),
             ready: AtomicBool::new(false),

@@ -9,7 +9,7 @@ use volvox_protocol::actual_lrp::{ActualLrp, Presence};
 use volvox_protocol::id::{CellId, ProcessGuid, TaskGuid};
 
 use super::Api;
-use super::reply::Failure;
+use super::reply::ApiFailure;
 use crate::bbs::state::Records;
 
 /// How long a cell has to open a stream.
@@ -20,7 +20,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What the caller has said of it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Wanted {
+pub(super) struct TargetQuery {
     pub(super) process_guid: String,
     pub(super) index: Option<u32>,
     pub(super) instance_guid: String,
@@ -37,33 +37,34 @@ pub(super) struct Target {
 }
 
 /// The containers that are meant, the one that serves first. At least one.
-pub(super) fn find(records: &Records, wanted: &Wanted) -> Result<Vec<Target>, Failure> {
+pub(super) fn find(records: &Records, wanted: &TargetQuery) -> Result<Vec<Target>, ApiFailure> {
     match (wanted.process_guid.as_str(), wanted.task_guid.as_str()) {
-        ("", "") => Err(Failure::field("process_guid", "name a process, or a task_guid")),
+        ("", "") => Err(ApiFailure::field("process_guid", "name a process, or a task_guid")),
         (process, "") => {
             let guid = ProcessGuid::new(process)
-                .map_err(|error| Failure::field("process_guid", error.to_string()))?;
+                .map_err(|error| ApiFailure::field("process_guid", error.to_string()))?;
             instances(records, &guid, wanted)
         }
         ("", task) => {
             let guid = TaskGuid::new(task)
-                .map_err(|error| Failure::field("task_guid", error.to_string()))?;
-            let (_, task) =
-                records.task(&guid).ok_or_else(|| Failure::not_found(&format!("task {guid}")))?;
+                .map_err(|error| ApiFailure::field("task_guid", error.to_string()))?;
+            let (_, task) = records
+                .task(&guid)
+                .ok_or_else(|| ApiFailure::not_found(&format!("task {guid}")))?;
             let cell = task.cell_id.clone().ok_or_else(|| {
                 not_on_a_cell(&format!("task {guid} is on no cell: it waits, or has ended"))
             })?;
             Ok(vec![Target { cell, container: guid.to_string(), index: 0 }])
         }
-        _ => Err(Failure::field("task_guid", "name a process or a task, not both")),
+        _ => Err(ApiFailure::field("task_guid", "name a process or a task, not both")),
     }
 }
 
 fn instances(
     records: &Records,
     guid: &ProcessGuid,
-    wanted: &Wanted,
-) -> Result<Vec<Target>, Failure> {
+    wanted: &TargetQuery,
+) -> Result<Vec<Target>, ApiFailure> {
     let all = records.process(guid).map(|process| process.instances()).unwrap_or_default();
     let is_there = |lrp: &ActualLrp| {
         let guid = lrp.instance().map(|it| it.instance_guid.as_str());
@@ -78,7 +79,7 @@ fn instances(
             ("", Some(index)) => format!("instance {index} of {guid}"),
             (instance, _) => format!("instance {instance} of {guid}"),
         };
-        return Err(Failure::not_found(&of));
+        return Err(ApiFailure::not_found(&of));
     }
     // Of two at an index, the one that runs and is not on its way out.
     meant.sort_by_key(|lrp| {
@@ -101,8 +102,8 @@ fn target(lrp: &ActualLrp) -> Option<Target> {
     Some(Target { cell: instance.cell_id.clone(), container, index: lrp.index })
 }
 
-fn not_on_a_cell(message: &str) -> Failure {
-    Failure::new(StatusCode::CONFLICT, "NotOnCell", message)
+fn not_on_a_cell(message: &str) -> ApiFailure {
+    ApiFailure::new(StatusCode::CONFLICT, "NotOnCell", message)
 }
 
 /// Opens a stream to a cell.
@@ -110,12 +111,12 @@ pub(super) async fn open<R: StreamingRequest + 'static>(
     api: &Api,
     cell: &CellId,
     request: &R,
-) -> Result<(FrameReader, FrameWriter), Failure>
+) -> Result<(FrameReader, FrameWriter), ApiFailure>
 where
     R::Reply: Send + 'static,
 {
     let unreachable = |why: &str| {
-        Failure::new(
+        ApiFailure::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "CellUnreachable",
             format!("cell {cell} cannot be reached: {why}"),
@@ -126,12 +127,12 @@ where
     match cells.mesh().converse(member, request, OPEN_WITHIN).await {
         Ok((_, reader, writer)) => Ok((reader, writer)),
         Err(AskError::Refused(RpcRefusal::Busy)) => {
-            Err(Failure::busy(format!("too many streams of cell {cell} are open: try again")))
+            Err(ApiFailure::busy(format!("too many streams of cell {cell} are open: try again")))
         }
         Err(AskError::Refused(RpcRefusal::Unsupported)) => {
             Err(unreachable("its release does not know this"))
         }
-        Err(AskError::Refused(RpcRefusal::Malformed(rule))) => Err(Failure::invalid(rule)),
+        Err(AskError::Refused(RpcRefusal::Malformed(rule))) => Err(ApiFailure::invalid(rule)),
         Err(AskError::Refused(RpcRefusal::Failed(why))) => Err(not_on_a_cell(&why)),
         Err(error) => Err(unreachable(&error.to_string())),
     }

@@ -11,10 +11,10 @@ use volvox_protocol::task::Task;
 use volvox_protocol::validate::Valid;
 
 use super::encoding::append_json;
-use super::fields::Only;
+use super::fields::ProjectedRecord;
 use super::list::{self, Tag};
 use super::lrps::fields;
-use super::reply::Failure;
+use super::reply::ApiFailure;
 use super::route::{self, Route};
 use crate::bbs::command::{Command, TaskRef};
 use crate::bbs::state::Records;
@@ -33,7 +33,7 @@ pub(super) fn routes() -> Vec<Route> {
             |request| request.task_guid.to_string(),
             |api, request| async move {
                 let definition = Valid::new(request.task_definition)
-                    .map_err(|invalid| Failure::within("task_definition", invalid))?;
+                    .map_err(|invalid| ApiFailure::within("task_definition", invalid))?;
                 let command =
                     Command::DesireTask(request.task_guid, request.domain, Box::new(definition));
                 api.order(command).await
@@ -88,11 +88,11 @@ fn whole_list(path: &'static str, name: &'static str, form: fn(&Arc<Task>) -> Ar
                 tag.add((task.rejection_count, task.failed, task.cell_id.as_ref()));
             }
             let encoding = call.encoding;
-            let write: list::Write<Arc<Task>> = match fields {
+            let write: list::EntryWriter<Arc<Task>> = match fields {
                 None => Box::new(move |task, text| encoding.append(text, &*form(task))),
-                Some(fields) => {
-                    Box::new(move |task, text| append_json(text, &Only(&*form(task), &fields)))
-                }
+                Some(fields) => Box::new(move |task, text| {
+                    append_json(text, &ProjectedRecord(&*form(task), &fields))
+                }),
             };
             list::respond(&call.headers, encoding, "tasks", found, &tag, write)
         },
@@ -117,7 +117,7 @@ fn one(path: &'static str, name: &'static str, form: fn(&Arc<Task>) -> Arc<Task>
         let records = api.bbs.view().snapshot();
         let guid = &request.task_guid;
         let (_, task) =
-            records.task(guid).ok_or_else(|| Failure::not_found(&format!("task {guid}")))?;
+            records.task(guid).ok_or_else(|| ApiFailure::not_found(&format!("task {guid}")))?;
         Ok(TaskResponse { error: None, task: Some(form(task)) })
     })
 }

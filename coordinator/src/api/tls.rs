@@ -6,7 +6,7 @@
 
 mod issue;
 mod key;
-mod shown;
+mod reload;
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -26,9 +26,11 @@ use rustls::{RootCertStore, ServerConfig};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
-pub use issue::{IssueError, Issued, Order, Signed, Terms, Written, issue, issue_for};
+pub use issue::{
+    CertificateRequest, IssueError, IssueRequest, Issued, Signed, Written, issue, issue_for,
+};
 pub use key::KeyError;
-use shown::Shown;
+use reload::ReloadingCertificate;
 use volvox_host::durable;
 
 /// The folder of what we make ourselves, in the data folder.
@@ -83,7 +85,7 @@ pub enum TlsError {
 pub struct Tls {
     config: Arc<ServerConfig>,
     own: Arc<dyn ClientCertVerifier>,
-    shown: Arc<Shown>,
+    shown: Arc<ReloadingCertificate>,
 }
 
 impl Tls {
@@ -138,8 +140,8 @@ pub fn config(
     let all: Vec<&Path> = client_ca.into_iter().chain([ours.as_path()]).collect();
     let builder = builder.with_client_cert_verifier(verifier(&all)?);
     let own = verifier(&[&ours])?;
-    let shown = Arc::new(Shown::open(chain, key, provider)?);
-    let mut config = builder.with_cert_resolver(Arc::<Shown>::clone(&shown));
+    let shown = Arc::new(ReloadingCertificate::open(chain, key, provider)?);
+    let mut config = builder.with_cert_resolver(Arc::<ReloadingCertificate>::clone(&shown));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(Tls { config: Arc::new(config), own, shown }))
 }

@@ -11,7 +11,7 @@ use volvox_protocol::id::CellId;
 use super::lifetime;
 use super::owner::as_owner;
 use crate::api::access::Role;
-use crate::api::tls::{Order, Terms, ensure_authority, issue};
+use crate::api::tls::{CertificateRequest, IssueRequest, ensure_authority, issue};
 use crate::offline::say;
 
 /// What to do about certificates.
@@ -59,8 +59,8 @@ pub(crate) fn run(command: CertCommand) -> anyhow::Result<ExitCode> {
     let CertCommand::Issue { data_dir, role, name, out, expires, key, host, force, json } = command;
     // Root's would be of no use to the coordinator. Key and certificate are the caller's.
     as_owner(&data_dir, || Ok(ensure_authority(&data_dir)?))?;
-    let terms = Terms { name, role, lifetime: expires, hosts: host };
-    let order = Order { terms, key, folder: out, force };
+    let terms = CertificateRequest { name, role, lifetime: expires, hosts: host };
+    let order = IssueRequest { terms, key, folder: out, force };
     let written = issue(system_clock()(), &data_dir, &order)?;
     if json {
         let shown = serde_json::json!({

@@ -18,7 +18,7 @@ use volvox_protocol::api::{JoinTokenRequest, JoinTokenResponse, MemberRole};
 
 use super::owner::become_owner;
 use super::{installed, lifetime, socket};
-use crate::config::Config;
+use crate::config::CoordinatorConfig;
 use crate::offline::{note, say};
 use crate::run::{AUTHORITY, MEMBER};
 
@@ -69,7 +69,7 @@ struct Made {
 /// Makes what is missing, and prints the line.
 pub(crate) fn run(arguments: &InitArgs) -> anyhow::Result<ExitCode> {
     let file = arguments.config.clone().or_else(installed);
-    let config = Config::read(file.as_deref(), arguments.data_dir.as_deref())?;
+    let config = CoordinatorConfig::read(file.as_deref(), arguments.data_dir.as_deref())?;
     ensure!(arguments.uses > 0, "--uses 0: a line that nobody may use");
     let made = make(&config, arguments)?;
     let command = format!("volvox-agent join {}", made.line);
@@ -101,7 +101,7 @@ pub(crate) fn run(arguments: &InitArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Asks a coordinator that runs, or does it in its place.
-fn make(config: &Config, arguments: &InitArgs) -> anyhow::Result<Made> {
+fn make(config: &CoordinatorConfig, arguments: &InitArgs) -> anyhow::Result<Made> {
     let end = Instant::now() + STARTING.0;
     loop {
         if socket::is_served(&config.socket)? {
@@ -125,7 +125,7 @@ fn make(config: &Config, arguments: &InitArgs) -> anyhow::Result<Made> {
     }
 }
 
-fn ask(config: &Config, arguments: &InitArgs) -> anyhow::Result<Made> {
+fn ask(config: &CoordinatorConfig, arguments: &InitArgs) -> anyhow::Result<Made> {
     let request = JoinTokenRequest {
         role: MemberRole::Cell,
         cell_id: String::new(),
@@ -145,7 +145,7 @@ fn ask(config: &Config, arguments: &InitArgs) -> anyhow::Result<Made> {
     })
 }
 
-fn found(config: &Config, arguments: &InitArgs) -> anyhow::Result<Made> {
+fn found(config: &CoordinatorConfig, arguments: &InitArgs) -> anyhow::Result<Made> {
     let path = config.data_dir.join(AUTHORITY);
     let is_new = !path.join("authority.pem").exists();
     ensure!(
@@ -185,7 +185,7 @@ fn is_in_use(error: &anyhow::Error) -> bool {
 }
 
 /// Where a coordinator with this configuration will say that it is.
-fn own_address(config: &Config) -> SocketAddr {
+fn own_address(config: &CoordinatorConfig) -> SocketAddr {
     if let Some(address) = config.mesh_advertise {
         return address;
     }
@@ -222,7 +222,7 @@ mod tests {
 
     fn made(folder: &Path, words: &[&str]) -> anyhow::Result<Made> {
         let arguments = arguments(folder, words);
-        make(&Config::parse("", Some(folder))?, &arguments)
+        make(&CoordinatorConfig::parse("", Some(folder))?, &arguments)
     }
 
     #[test]
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_is_advertised_is_where_cells_are_sent() {
-        let parse = |text: &str| Config::parse(text, Some(Path::new("/x"))).unwrap();
+        let parse = |text: &str| CoordinatorConfig::parse(text, Some(Path::new("/x"))).unwrap();
         let fixed = parse("[mesh]\nadvertise = \"192.0.2.7:99\"");
         assert_eq!(own_address(&fixed).to_string(), "192.0.2.7:99");
         let bound = parse("[mesh]\nlisten = \"127.0.0.3:88\"");

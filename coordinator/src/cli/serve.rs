@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::config::{Config, LogFormat};
+use crate::config::{CoordinatorConfig, LogFormat};
 use crate::run::{self, Coordinator};
 use anyhow::Context as _;
 use sd_notify::NotifyState;
@@ -33,7 +33,7 @@ pub(crate) fn run(
     data_dir: Option<&Path>,
     join: Option<&str>,
 ) -> anyhow::Result<ExitCode> {
-    let config = Config::read(config, data_dir)?;
+    let config = CoordinatorConfig::read(config, data_dir)?;
     log(config.log_format, &config.log_level);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -45,7 +45,7 @@ pub(crate) fn run(
     result
 }
 
-async fn serve(config: Config, join: Option<&str>) -> anyhow::Result<ExitCode> {
+async fn serve(config: CoordinatorConfig, join: Option<&str>) -> anyhow::Result<ExitCode> {
     // Before anything else: a signal that comes while we start is not to be missed.
     let mut terminate = signal(SignalKind::terminate()).context("hear SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("hear SIGINT")?;

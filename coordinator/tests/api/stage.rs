@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use volvox_coordinator::config::Config;
+use volvox_coordinator::config::CoordinatorConfig;
 use volvox_coordinator::run::{self, Coordinator};
 
 use crate::document;
@@ -199,14 +199,14 @@ impl Drop for Stage {
     }
 }
 
-pub(crate) fn config(folder: &Path, lines: &str) -> Config {
+pub(crate) fn config(folder: &Path, lines: &str) -> CoordinatorConfig {
     let text = format!(
         "name = \"test\"\n\
          api.listen = [\"127.0.0.1:0\"]\n\
          mesh.listen = \"127.0.0.1:0\"\n\
          shutdown.grace_s = 2\n{lines}"
     );
-    Config::parse(&text, Some(folder)).unwrap()
+    CoordinatorConfig::parse(&text, Some(folder)).unwrap()
 }
 
 pub(crate) fn agent() -> ureq::Agent {

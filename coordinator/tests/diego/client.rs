@@ -12,8 +12,8 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConnection, StreamOwned, SupportedProtocolVersion};
 use volvox_coordinator::api::access::Role;
-use volvox_coordinator::api::tls::{Order, Terms, Written, issue};
-use volvox_coordinator::config::Config;
+use volvox_coordinator::api::tls::{CertificateRequest, IssueRequest, Written, issue};
+use volvox_coordinator::config::CoordinatorConfig;
 use volvox_coordinator::run::{self, Coordinator};
 use volvox_protocol::diego::message as m;
 
@@ -42,7 +42,7 @@ impl Stage {
             "name = \"test\"\napi.listen = [\"127.0.0.1:0\"]\nmesh.listen = \"127.0.0.1:0\"\n\
              shutdown.grace_s = 2\napi.tls.on_loopback = true\ncells.settle_s = 100000\n{lines}"
         );
-        let config = Config::parse(&text, Some(folder.path())).unwrap();
+        let config = CoordinatorConfig::parse(&text, Some(folder.path())).unwrap();
         let coordinator = runtime.block_on(run::start(config, None)).unwrap();
         let address = coordinator.addresses()[0];
         Stage { folder, coordinator: Some(coordinator), runtime, address }
@@ -92,13 +92,13 @@ pub(crate) fn order(
     key: Option<PathBuf>,
     hosts: &[&str],
 ) -> Written {
-    let terms = Terms {
+    let terms = CertificateRequest {
         name: name.parse().unwrap(),
         role,
         lifetime: Duration::from_secs(3_600),
         hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
     };
-    let order = Order { terms, key, folder, force: true };
+    let order = IssueRequest { terms, key, folder, force: true };
     issue(volvox_mesh::tls::config::system_clock()(), data_dir, &order).unwrap()
 }
 

@@ -8,7 +8,7 @@ use volvox_protocol::event::Event;
 use volvox_protocol::id::ProcessGuid;
 use volvox_protocol::resolve;
 
-use super::older::Form;
+use super::legacy::Form;
 use super::{PIECE, Stream, is_of_cell, own_frame};
 use crate::bbs::hub;
 use crate::bbs::state::Records;

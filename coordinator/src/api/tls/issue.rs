@@ -35,7 +35,7 @@ pub struct Issued {
 
 /// What a certificate is to say.
 #[derive(Debug, Clone)]
-pub struct Terms {
+pub struct CertificateRequest {
     /// For whom; of the role cell, the cell's id. Names are like those of cells.
     pub name: CellId,
     /// What its bearer may do.
@@ -48,9 +48,9 @@ pub struct Terms {
 
 /// A certificate that is to be made, and where it is put.
 #[derive(Debug, Clone)]
-pub struct Order {
+pub struct IssueRequest {
     /// What it is to say.
-    pub terms: Terms,
+    pub terms: CertificateRequest,
     /// A key that there is, such as an RSA key; none: a new one is made, ECDSA with P-256.
     pub key: Option<PathBuf>,
     /// The folder that it is put into.
@@ -117,7 +117,7 @@ pub enum IssueError {
 
 /// Makes a certificate of the authority in this data folder, and writes `ca.pem`, `cert.pem` and
 /// `key.pem`.
-pub fn issue(now: Timestamp, data_dir: &Path, order: &Order) -> Result<Written, IssueError> {
+pub fn issue(now: Timestamp, data_dir: &Path, order: &IssueRequest) -> Result<Written, IssueError> {
     let place = |name: &str| order.folder.join(name);
     let written = Written { ca: place("ca.pem"), cert: place("cert.pem"), key: place("key.pem") };
     for path in [&written.ca, &written.cert, &written.key] {
@@ -157,7 +157,7 @@ fn unusable(path: &Path, error: &dyn std::error::Error) -> IssueError {
 pub fn issue_for(
     now: Timestamp,
     data_dir: &Path,
-    terms: &Terms,
+    terms: &CertificateRequest,
     request: &str,
 ) -> Result<Signed, IssueError> {
     let key = PublicKey::requested(request).map_err(IssueError::Request)?;
@@ -168,7 +168,7 @@ pub fn issue_for(
 fn sign(
     now: Timestamp,
     data_dir: &Path,
-    terms: &Terms,
+    terms: &CertificateRequest,
     key: &PublicKey,
 ) -> Result<Signed, IssueError> {
     let params = params(now, terms)?;
@@ -182,7 +182,7 @@ fn seconds(at: Timestamp) -> Duration {
     Duration::from_secs(at.as_nanos() / 1_000_000_000)
 }
 
-fn params(now: Timestamp, terms: &Terms) -> Result<CertificateParams, IssueError> {
+fn params(now: Timestamp, terms: &CertificateRequest) -> Result<CertificateParams, IssueError> {
     if terms.lifetime.as_secs() == 0 || terms.lifetime > DAY * CERTIFICATE_DAYS {
         return Err(IssueError::Lifetime);
     }
@@ -236,8 +236,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
-    fn terms() -> Terms {
-        Terms {
+    fn terms() -> CertificateRequest {
+        CertificateRequest {
             name: CellId::new("cfdot").unwrap(),
             role: Role::Write,
             lifetime: DAY,
@@ -253,7 +253,7 @@ mod tests {
         params.serialize_request(&key).unwrap().pem().unwrap()
     }
 
-    fn refused(terms: &Terms) -> String {
+    fn refused(terms: &CertificateRequest) -> String {
         let folder = tempfile::tempdir().unwrap();
         issue_for(NOW, folder.path(), terms, &asks_for_more()).unwrap_err().to_string()
     }
@@ -277,15 +277,18 @@ mod tests {
     #[test]
     fn terms_without_measure_are_refused() {
         for lifetime in [Duration::ZERO, DAY * CERTIFICATE_DAYS + Duration::from_secs(1)] {
-            assert!(refused(&Terms { lifetime, ..terms() }).contains("825 days"));
+            assert!(refused(&CertificateRequest { lifetime, ..terms() }).contains("825 days"));
         }
         let hosts = vec!["a.example".to_owned(); CERTIFICATE_HOSTS + 1];
-        assert!(refused(&Terms { hosts, ..terms() }).contains("the limit is 64"));
+        assert!(refused(&CertificateRequest { hosts, ..terms() }).contains("the limit is 64"));
         let long = "a.".repeat(127);
         let label = "a".repeat(64);
         for bad in ["", ".", "a..b", "a b", "a.", "*", "a.*.b", "\u{e4}.example", &long, &label] {
             let hosts = vec![bad.to_owned()];
-            assert!(refused(&Terms { hosts, ..terms() }).contains("no name"), "{bad:?}");
+            assert!(
+                refused(&CertificateRequest { hosts, ..terms() }).contains("no name"),
+                "{bad:?}"
+            );
         }
         for good in ["localhost", "*.bbs.example", "a_b.example", "10.0.0.5", "::1"] {
             assert!(is_host(good), "{good}");

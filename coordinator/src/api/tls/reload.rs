@@ -25,28 +25,28 @@ const SAY_AGAIN: Duration = Duration::from_secs(86_400);
 
 /// The certificate that is shown.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct ReloadingCertificate {
     chain: PathBuf,
     key: PathBuf,
     provider: Arc<CryptoProvider>,
-    state: Mutex<State>,
+    state: Mutex<LoadedCertificate>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LoadedCertificate {
     now: Arc<CertifiedKey>,
     /// When it ends, in seconds since 1970.
     until: u64,
     /// The files that were read last, whether or not they were of use.
-    seen: Stamp,
+    seen: FileIdentity,
     /// When the log said last that it ends.
     said: u64,
 }
 
 /// What tells a file from the one that was there before, for both: where on the disk, when, how long.
-type Stamp = [Option<(u64, i64, i64, u64)>; 2];
+type FileIdentity = [Option<(u64, i64, i64, u64)>; 2];
 
-impl Shown {
+impl ReloadingCertificate {
     /// Reads the files.
     pub(super) fn open(
         chain: PathBuf,
@@ -55,8 +55,8 @@ impl Shown {
     ) -> Result<Self, TlsError> {
         let seen = stamp(&chain, &key);
         let (now, until) = load(&chain, &key, &provider)?;
-        let state = Mutex::new(State { now: Arc::new(now), until, seen, said: 0 });
-        let shown = Shown { chain, key, provider, state };
+        let state = Mutex::new(LoadedCertificate { now: Arc::new(now), until, seen, said: 0 });
+        let shown = ReloadingCertificate { chain, key, provider, state };
         shown.say_if_it_ends(&mut shown.state(), UnixTime::now().as_secs());
         Ok(shown)
     }
@@ -85,7 +85,7 @@ impl Shown {
         self.state().until
     }
 
-    fn say_if_it_ends(&self, state: &mut State, now: u64) {
+    fn say_if_it_ends(&self, state: &mut LoadedCertificate, now: u64) {
         let left_s = state.until.saturating_sub(now);
         if left_s < ENDS_SOON.as_secs() && now.saturating_sub(state.said) >= SAY_AGAIN.as_secs() {
             state.said = now;
@@ -94,18 +94,18 @@ impl Shown {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LoadedCertificate> {
         lock(&self.state)
     }
 }
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for ReloadingCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.state().now))
     }
 }
 
-fn stamp(chain: &Path, key: &Path) -> Stamp {
+fn stamp(chain: &Path, key: &Path) -> FileIdentity {
     [chain, key].map(|path| {
         let file = std::fs::metadata(path).ok()?;
         Some((file.ino(), file.mtime(), file.mtime_nsec(), file.len()))
@@ -150,7 +150,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (chain, key) = put(folder.path(), 2090);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let shown = Shown::open(chain.clone(), key.clone(), provider).unwrap();
+        let shown = ReloadingCertificate::open(chain.clone(), key.clone(), provider).unwrap();
         let first = shown.until();
         assert_eq!(first, 3_786_912_000, "1 January 2090");
         // Another certificate without its key: the first stays.

@@ -12,16 +12,16 @@ use volvox_host::sync::lock;
 
 /// The room.
 #[derive(Debug, Clone)]
-pub(crate) struct Lobby(Arc<Inner>);
+pub(crate) struct PreauthLimiter(Arc<PreauthInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct PreauthInner {
     most: usize,
-    guests: Mutex<Guests>,
+    guests: Mutex<PreauthConnections>,
 }
 
 #[derive(Debug, Default)]
-struct Guests {
+struct PreauthConnections {
     next: u64,
     all: BTreeMap<u64, (IpAddr, oneshot::Sender<()>)>,
     by_address: BTreeMap<IpAddr, BTreeSet<u64>>,
@@ -33,18 +33,18 @@ struct Guests {
 
 /// A place in the lobby. Given up when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Ticket {
-    lobby: Lobby,
+pub(crate) struct PreauthPermit {
+    lobby: PreauthLimiter,
     number: u64,
 }
 
-impl Lobby {
+impl PreauthLimiter {
     pub(crate) fn new(most: usize) -> Self {
-        Lobby(Arc::new(Inner { most: most.max(1), guests: Mutex::default() }))
+        PreauthLimiter(Arc::new(PreauthInner { most: most.max(1), guests: Mutex::default() }))
     }
 
     /// Lets a connection wait. It has to go when the receiver hears something.
-    pub(crate) fn enter(&self, address: IpAddr) -> (Ticket, oneshot::Receiver<()>) {
+    pub(crate) fn enter(&self, address: IpAddr) -> (PreauthPermit, oneshot::Receiver<()>) {
         let (go, told) = oneshot::channel();
         let address = place(address);
         let mut guests = self.guests();
@@ -59,7 +59,7 @@ impl Lobby {
                 let _ = go.send(());
             }
         }
-        (Ticket { lobby: self.clone(), number }, told)
+        (PreauthPermit { lobby: self.clone(), number }, told)
     }
 
     /// How many wait, and how many were turned out so far.
@@ -68,12 +68,12 @@ impl Lobby {
         (guests.all.len(), guests.turned_out)
     }
 
-    fn guests(&self) -> MutexGuard<'_, Guests> {
+    fn guests(&self) -> MutexGuard<'_, PreauthConnections> {
         lock(&self.0.guests)
     }
 }
 
-impl Guests {
+impl PreauthConnections {
     fn add(&mut self, number: u64, address: IpAddr, go: oneshot::Sender<()>) {
         self.all.insert(number, (address, go));
         let of_address = self.by_address.entry(address).or_default();
@@ -113,7 +113,7 @@ fn rank(address: IpAddr, guests: &BTreeSet<u64>) -> (usize, Reverse<u64>, IpAddr
     (guests.len(), Reverse(guests.first().copied().unwrap_or(0)), address)
 }
 
-impl Drop for Ticket {
+impl Drop for PreauthPermit {
     fn drop(&mut self) {
         self.lobby.guests().remove(self.number);
     }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_flood_costs_only_the_place_it_comes_from() {
-        let lobby = Lobby::new(10);
+        let lobby = PreauthLimiter::new(10);
         let mut quiet: Vec<_> = (1..=3).map(|last| lobby.enter(address(last))).collect();
         let mut flood: Vec<_> = (0..1_000).map(|_| lobby.enter(address(9))).collect();
         assert_eq!(lobby.count(), (10, 993));
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_full_lobby_still_lets_a_newcomer_in() {
-        let lobby = Lobby::new(2);
+        let lobby = PreauthLimiter::new(2);
         let (_a, mut first) = lobby.enter(address(1));
         let (_b, mut second) = lobby.enter(address(2));
         let (_c, mut third) = lobby.enter(address(3));
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_network_of_addresses_is_one_place() {
-        let lobby = Lobby::new(10);
+        let lobby = PreauthLimiter::new(10);
         let far: IpAddr = "fd00::1".parse().unwrap();
         let (_quiet, mut told) = lobby.enter(far);
         let flood: Vec<_> = (0..100_u16)
