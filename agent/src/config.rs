@@ -14,14 +14,14 @@ use volvox_protocol::id::CellId;
 use volvox_protocol::tables::crash::CrashPolicy;
 
 use crate::container::spec::LogLimits;
-use crate::executor::logic::Settings;
+use crate::executor::logic::ExecutorSettings;
 use crate::gossip::{self, AgentMeshConfig, CellFacts};
 use crate::image::fetch::FetchConfig;
 use crate::image::limits::Limits;
 use crate::image::place::Ownership;
 use crate::image::rootfs::{HostRoot, Preloaded, RootfsConfig};
 use crate::rep::{logic as rep, self_test};
-use crate::runtime::machine::{MachineConfig, Silence};
+use crate::runtime::machine::{MachineConfig, ShimTimeouts};
 use crate::runtime::net::{Ipv4Network, NetworkConfig};
 use crate::runtime::transfer::TransferConfig;
 
@@ -261,7 +261,7 @@ impl Default for DownloadsSection {
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The executor's numbers.
-    pub settings: Settings,
+    pub settings: ExecutorSettings,
     /// The machine.
     pub machine: MachineConfig,
     /// What a reboot may forget, and the socket.
@@ -323,7 +323,7 @@ impl Config {
         let rep = rep_of(&file.rep, &info)?;
         let mesh = mesh_of(&file.mesh, &state, info)?;
         let address_is_found = file.network.host_address.is_none();
-        let mut settings = Settings::new(cell_id, capacity);
+        let mut settings = ExecutorSettings::new(cell_id, capacity);
         let graceful = file.containers.graceful_shutdown_s;
         ensure!(
             (1..=3_600).contains(&graceful),
@@ -363,7 +363,7 @@ impl Config {
                 files: file.containers.log_files.clamp(1, 100),
                 bytes_per_second: None,
             },
-            silence: Silence::default(),
+            silence: ShimTimeouts::default(),
             state,
         };
         Ok(Config {

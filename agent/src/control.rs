@@ -24,10 +24,10 @@ use volvox_protocol::time::Timestamp;
 
 use crate::container::guid::ContainerGuid;
 use crate::container::spec::is_container_id;
-use crate::executor::driver::{CallError, Executor};
-use crate::executor::logic::{ContainerView, Wanted};
-use crate::executor::registry::ContainerEvent;
-use crate::executor::work::{Owner, Work};
+use crate::executor::container_store::ContainerEvent;
+use crate::executor::driver::{CallError, ExecutorHandle};
+use crate::executor::logic::{ContainerView, ReservationRequest};
+use crate::executor::workload::{Owner, Workload};
 use crate::gossip::MemberStatus;
 use crate::rep::status::RepStatus;
 use crate::run::Membership;
@@ -75,7 +75,7 @@ pub struct Start {
     /// For whom.
     pub owner: Owner,
     /// With which definition.
-    pub work: Work,
+    pub work: Workload,
 }
 
 /// What is answered.
@@ -134,7 +134,7 @@ pub struct MeshStatus {
 #[derive(Clone)]
 pub struct Service {
     /// The containers.
-    pub executor: Executor,
+    pub executor: ExecutorHandle,
     /// The rep and the mesh, when there are.
     pub member: Membership,
     /// Where the mesh runs.
@@ -283,7 +283,7 @@ fn members(service: &Service) -> Reply {
     }
 }
 
-fn start_one(executor: &Executor, start: Start) -> Result<Reply, CallError> {
+fn start_one(executor: &ExecutorHandle, start: Start) -> Result<Reply, CallError> {
     let Start { owner, work } = start;
     if let Err(error) = work.validate() {
         return Ok(Reply::Failed(error));
@@ -293,7 +293,7 @@ fn start_one(executor: &Executor, start: Start) -> Result<Reply, CallError> {
         let told = format!("name {:?}: at most 63 letters, digits, _ and -", guid.as_str());
         return Ok(Reply::Failed(told));
     }
-    let wanted = Wanted { owner, resources: work.resources() };
+    let wanted = ReservationRequest { owner, resources: work.resources() };
     if let Some((_, refusal)) = executor.reserve(vec![wanted])?.into_iter().next() {
         return Ok(Reply::Failed(refusal.to_string()));
     }
@@ -301,7 +301,7 @@ fn start_one(executor: &Executor, start: Start) -> Result<Reply, CallError> {
     Ok(Reply::Done)
 }
 
-fn events(stream: &UnixStream, executor: &Executor) -> io::Result<()> {
+fn events(stream: &UnixStream, executor: &ExecutorHandle) -> io::Result<()> {
     let Ok(events) = executor.subscribe() else { return Ok(()) };
     say(stream, &Reply::Done)?;
     loop {

@@ -28,14 +28,15 @@ use volvox_protocol::time::Timestamp;
 
 use self::member::Member;
 use crate::container::guid::ContainerGuid;
-use crate::container::op::{Deed, Outcome};
+use crate::container::op::{ContainerOp, OpOutcome};
 use crate::container::step::{StepEvent, StepId};
-use crate::executor::keeping::NOT_KEPT;
+use crate::executor::container_store::ExecutorRefusal;
 use crate::executor::logic::{
-    ContainerView, Depot, Effect, Input, Progress, Restored, Settings, Wanted,
+    ContainerView, Executor, ExecutorInput, ExecutorOutput, ExecutorSettings, Progress,
+    RecoveredContainer, ReservationRequest,
 };
-use crate::executor::registry::Refusal;
-use crate::executor::work::Work;
+use crate::executor::workload::Workload;
+use crate::executor::write_ahead::NOT_KEPT;
 use crate::rep::assignments::Write;
 use crate::rep::logic::Rep;
 use crate::rep::status::RepStatus;
@@ -46,7 +47,7 @@ pub use self::output::{CellOutput, CoordinatorRequest, Ends, LocalError, Notice,
 /// A cell.
 #[derive(Debug)]
 pub struct Cell {
-    executor: Depot,
+    executor: Executor,
     /// What represents it to a coordinator, once this machine is a member of a mesh.
     member: Option<Member>,
     /// Who waits until nothing is left of these containers.
@@ -66,7 +67,7 @@ pub struct Writes {
     /// Containers that are gone: nothing of them stays.
     pub forget: BTreeSet<ContainerGuid>,
     /// What these are to do.
-    pub work: BTreeMap<ContainerGuid, Work>,
+    pub work: BTreeMap<ContainerGuid, Workload>,
     /// How far these are: [`Cell::progress`].
     pub progress: BTreeSet<ContainerGuid>,
     /// What this cell was assigned.
@@ -85,8 +86,12 @@ pub struct WriteResult {
 impl Cell {
     /// The cell after a restart of the agent, from what was written down and what the machine has. Of an
     /// empty machine it is an empty cell. What is in the writes is to be written, as after a step.
-    pub fn recover(now: Timestamp, settings: Settings, found: Vec<Restored>) -> (Self, Writes) {
-        let (executor, effects) = Depot::restore(now, settings, found);
+    pub fn recover(
+        now: Timestamp,
+        settings: ExecutorSettings,
+        found: Vec<RecoveredContainer>,
+    ) -> (Self, Writes) {
+        let (executor, effects) = Executor::restore(now, settings, found);
         let mut cell = Cell {
             executor,
             member: None,
@@ -110,11 +115,11 @@ impl Cell {
     ) -> Writes {
         for (guid, step) in std::mem::take(&mut self.not_started) {
             let event = StepEvent::SpawnFailed { step, error: NOT_KEPT.to_owned() };
-            self.outcome(now, guid, Outcome::Step(event));
+            self.outcome(now, guid, OpOutcome::Step(event));
         }
         if self.executor.next_wake().is_some_and(|at| at <= now) {
             // Time is never refused.
-            let _ = self.tell_executor(now, Input::Wake);
+            let _ = self.tell_executor(now, ExecutorInput::Wake);
         }
         while let Some(input) = inputs.pop_front() {
             self.hear(now, random, input);
@@ -134,7 +139,7 @@ impl Cell {
         }
         let (executor, not_started) = (&self.executor, &mut self.not_started);
         let may_begin = |output: &CellOutput| {
-            let CellOutput::Op(guid, Deed::Spawn(process)) = output else { return true };
+            let CellOutput::Op(guid, ContainerOp::Spawn(process)) = output else { return true };
             let not_kept = result.progress_failed.contains(guid) && executor.runs_once(guid);
             if not_kept {
                 not_started.push((guid.clone(), StepId(process.id)));
@@ -212,15 +217,15 @@ impl Cell {
         let done = match call {
             LocalCall::Reserve(wanted) => Ok(self.reserve(now, wanted)),
             LocalCall::Run(guid, work) => {
-                self.tell_executor(now, Input::Run(guid, work)).map(|()| Vec::new())
+                self.tell_executor(now, ExecutorInput::Run(guid, work)).map(|()| Vec::new())
             }
             LocalCall::Stop(guid) => {
-                self.tell_executor(now, Input::Stop(guid)).map(|()| Vec::new())
+                self.tell_executor(now, ExecutorInput::Stop(guid)).map(|()| Vec::new())
             }
             LocalCall::Delete(guid) => {
                 // Answered when nothing is left of it, which may be at once.
                 self.deleting.entry(guid.clone()).or_default().push(reply);
-                if let Err(refusal) = self.tell_executor(now, Input::Delete(guid.clone())) {
+                if let Err(refusal) = self.tell_executor(now, ExecutorInput::Delete(guid.clone())) {
                     self.reply_deletes(&guid, &Err(LocalError::Refused(refusal)));
                 }
                 return;
@@ -239,37 +244,44 @@ impl Cell {
     // The executor.
 
     /// Sets room aside. Gives those that got none, and why.
-    fn reserve(&mut self, now: Timestamp, wanted: Vec<Wanted>) -> Reserved {
+    fn reserve(&mut self, now: Timestamp, wanted: Vec<ReservationRequest>) -> Reserved {
         // Reserving is never refused as a whole.
-        let _ = self.tell_executor(now, Input::Reserve(wanted));
+        let _ = self.tell_executor(now, ExecutorInput::Reserve(wanted));
         std::mem::take(&mut self.refused)
     }
 
-    fn outcome(&mut self, now: Timestamp, guid: ContainerGuid, outcome: Outcome) {
-        if let Err(refusal) = self.tell_executor(now, Input::Outcome(guid.clone(), outcome)) {
+    fn outcome(&mut self, now: Timestamp, guid: ContainerGuid, outcome: OpOutcome) {
+        if let Err(refusal) = self.tell_executor(now, ExecutorInput::Outcome(guid.clone(), outcome))
+        {
             self.outputs.push(CellOutput::Notice(Notice::TooLate(guid, refusal)));
         }
     }
 
-    fn tell_executor(&mut self, now: Timestamp, input: Input) -> Result<(), Refusal> {
+    fn tell_executor(
+        &mut self,
+        now: Timestamp,
+        input: ExecutorInput,
+    ) -> Result<(), ExecutorRefusal> {
         let effects = self.executor.apply(now, input)?;
         self.follow_executor(now, effects);
         Ok(())
     }
 
-    fn follow_executor(&mut self, now: Timestamp, effects: Vec<Effect>) {
+    fn follow_executor(&mut self, now: Timestamp, effects: Vec<ExecutorOutput>) {
         let mut touched = BTreeSet::new();
         for effect in effects {
             match effect {
-                Effect::Keep(guid) => {
+                ExecutorOutput::Keep(guid) => {
                     self.writes.progress.insert(guid.clone());
                     touched.insert(guid);
                 }
-                Effect::KeepWork(guid, work) => drop(self.writes.work.insert(guid, work)),
-                Effect::Emit(event) => self.outputs.push(CellOutput::Event(event)),
-                Effect::RefuseReservation(guid, refusal) => self.refused.push((guid, refusal)),
-                Effect::Do(guid, deed) => self.outputs.push(CellOutput::Op(guid, deed)),
-                Effect::Forget(guid, why) => {
+                ExecutorOutput::KeepWork(guid, work) => drop(self.writes.work.insert(guid, work)),
+                ExecutorOutput::Emit(event) => self.outputs.push(CellOutput::Event(event)),
+                ExecutorOutput::RefuseReservation(guid, refusal) => {
+                    self.refused.push((guid, refusal))
+                }
+                ExecutorOutput::Do(guid, deed) => self.outputs.push(CellOutput::Op(guid, deed)),
+                ExecutorOutput::Forget(guid, why) => {
                     self.writes.progress.remove(&guid);
                     self.writes.work.remove(&guid);
                     self.writes.forget.insert(guid.clone());
@@ -277,7 +289,7 @@ impl Cell {
                     self.reply_deletes(&guid, &Ok(Vec::new()));
                     touched.insert(guid);
                 }
-                Effect::DeleteFailed(guid, reason) => {
+                ExecutorOutput::DeleteFailed(guid, reason) => {
                     let failed = LocalError::NotDeleted(guid.clone(), reason.clone());
                     self.outputs.push(CellOutput::Notice(Notice::NotDeleted(guid.clone(), reason)));
                     self.reply_deletes(&guid, &Err(failed));

@@ -15,8 +15,8 @@ use tracing::{info, warn};
 use volvox_mesh::driver::Mesh;
 
 use crate::config::{Config, own_address};
-use crate::executor::driver::Executor;
-use crate::executor::store::Records;
+use crate::executor::driver::ExecutorHandle;
+use crate::executor::store::ContainerRecords;
 use crate::rep::driver::{Entrance, Parts, RepHandle};
 use crate::rep::store::Assignments;
 use crate::runtime::machine::Machine;
@@ -134,7 +134,7 @@ impl Signals {
 /// One life: becomes a member when it can, and ends when it is told to.
 async fn live(
     config: &Config,
-    executor: Executor,
+    executor: ExecutorHandle,
     membership: &Membership,
     mut signals: Signals,
 ) -> anyhow::Result<End> {
@@ -196,7 +196,7 @@ fn evacuate(by: &str, membership: &Membership) {
 /// Becomes a member: at once if it has joined, or in the background as soon as it has.
 async fn begin(
     config: &Config,
-    executor: Executor,
+    executor: ExecutorHandle,
     membership: &Membership,
     evacuated: oneshot::Sender<()>,
 ) -> anyhow::Result<()> {
@@ -220,7 +220,7 @@ async fn begin(
 
 async fn become_member(
     config: &Config,
-    executor: Executor,
+    executor: ExecutorHandle,
     membership: &Membership,
     evacuated: oneshot::Sender<()>,
 ) -> anyhow::Result<()> {
@@ -275,7 +275,7 @@ fn notify(states: &[NotifyState<'_>]) {
 }
 
 /// The machine and what is known of its containers.
-pub(crate) fn open(config: &Config) -> anyhow::Result<Executor> {
+pub(crate) fn open(config: &Config) -> anyhow::Result<ExecutorHandle> {
     anyhow::ensure!(nix::unistd::geteuid().is_root(), "containers need root: run it as root");
     raise_open_files(config.settings.capacity.containers)?;
     let mut builder = std::fs::DirBuilder::new();
@@ -283,9 +283,10 @@ pub(crate) fn open(config: &Config) -> anyhow::Result<Executor> {
     for folder in [&config.machine.state, &config.run_dir] {
         builder.create(folder).with_context(|| format!("make {}", folder.display()))?;
     }
-    let records = Records::open(&config.records()).context("open the executor's records")?;
+    let records =
+        ContainerRecords::open(&config.records()).context("open the executor's records")?;
     let machine = Machine::open(config.machine.clone())?;
-    Executor::open(config.settings.clone(), records, machine).context("open the executor")
+    ExecutorHandle::open(config.settings.clone(), records, machine).context("open the executor")
 }
 
 /// Each container takes two descriptors: the conversation with its shim, and its root.

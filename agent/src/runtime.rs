@@ -12,5 +12,5 @@ pub mod net;
 pub mod privilege;
 mod program;
 pub mod shim;
-mod silence;
+mod shim_timeouts;
 pub mod transfer;

@@ -17,14 +17,14 @@ use volvox_protocol::stream::{OpenTerminal, ReadLog};
 
 use crate::container::guid::ContainerGuid;
 use crate::container::spec::is_container_id;
-use crate::executor::driver::Executor;
+use crate::executor::driver::ExecutorHandle;
 use crate::runtime::shim::Shims;
 
 /// How often a stream with nothing to say says that it is there.
 const STILL_HERE: Duration = Duration::from_secs(15);
 
 /// Has this router answer for logs and terminals.
-pub fn register(router: Router, executor: Executor, shims: Shims) -> Router {
+pub fn register(router: Router, executor: ExecutorHandle, shims: Shims) -> Router {
     let logs = Arc::new(Place { executor, shims });
     let terminals = Arc::clone(&logs);
     router
@@ -47,7 +47,7 @@ pub fn register(router: Router, executor: Executor, shims: Shims) -> Router {
 
 /// Where containers are found.
 struct Place {
-    executor: Executor,
+    executor: ExecutorHandle,
     shims: Shims,
 }
 

@@ -11,10 +11,10 @@ use std::time::Duration;
 use volvox_agent::container::exit::{End, Exit};
 use volvox_agent::container::spec::Hierarchy;
 use volvox_agent::container::spec::{
-    Access, Bind, ContainerSpec, Limits, LogLimits, LogLine, LogStream, Output, ProcessSpec,
+    Access, Bind, ContainerSpec, Limits, LogLimits, LogLine, LogStream, OutputTarget, ProcessSpec,
     TerminalSize,
 };
-use volvox_agent::runtime::shim::{Shim, ShimError, Shims, Shown, Terminal};
+use volvox_agent::runtime::shim::{Shim, ShimError, Shims, Terminal, TerminalEvent};
 use volvox_agent::shim::wire::{CAPTURE_BYTES, MADE_WITHIN_S, PROCESSES, RUNNING};
 
 use stage::{can_run, pause, shell as process, small_root, texts};
@@ -278,8 +278,10 @@ fn captured_output_comes_with_the_end_and_not_into_the_log() {
     let Some(cell) = Cell::new("captured_output_comes_with_the_end") else { return };
     let spec = cell.spec("capture");
     let mut shim = cell.shims.create(&spec).unwrap();
-    let captured =
-        |id, script: &str| ProcessSpec { output: Output::Capture, ..process(id, "vcap", script) };
+    let captured = |id, script: &str| ProcessSpec {
+        output: OutputTarget::Capture,
+        ..process(id, "vcap", script)
+    };
     shim.run(captured(1, "echo out; echo err >&2; printf '\\377'; exit 2")).unwrap();
     let exit = shim.wait(1, PATIENCE).unwrap().unwrap();
     assert_eq!((exit.end, exit.output.as_str()), (End::Status(2), "out\nerr\n\u{fffd}"));
@@ -326,8 +328,10 @@ fn ends_are_kept_until_they_are_forgotten_and_not_without_bound() {
     let Some(cell) = Cell::new("ends_are_kept_until_they_are_forgotten") else { return };
     let spec = cell.spec("forget");
     let mut shim = cell.shims.create(&spec).unwrap();
-    let quiet =
-        |id, script: &str| ProcessSpec { output: Output::Discard, ..process(id, "vcap", script) };
+    let quiet = |id, script: &str| ProcessSpec {
+        output: OutputTarget::Discard,
+        ..process(id, "vcap", script)
+    };
     let [all, most]: [u32; 2] = [PROCESSES, RUNNING].map(|it| it.try_into().unwrap());
     let sleeping = all + 1;
     shim.run(quiet(sleeping, "sleep 1000")).unwrap();
@@ -375,7 +379,7 @@ fn shows(terminal: &mut Terminal, expected: &str) -> String {
             return text;
         }
         match terminal.next(PATIENCE).unwrap() {
-            Some(Shown::Output(bytes)) => shown.extend(bytes),
+            Some(TerminalEvent::Output(bytes)) => shown.extend(bytes),
             other => panic!("{other:?} instead of {expected:?} after {text:?}"),
         }
     }
@@ -385,8 +389,8 @@ fn shows(terminal: &mut Terminal, expected: &str) -> String {
 fn ends(terminal: &mut Terminal) -> Exit {
     loop {
         match terminal.next(PATIENCE).unwrap() {
-            Some(Shown::Output(_)) => {}
-            Some(Shown::Exited(exit)) => return exit,
+            Some(TerminalEvent::Output(_)) => {}
+            Some(TerminalEvent::Exited(exit)) => return exit,
             None => panic!("it does not end"),
         }
     }

@@ -252,7 +252,7 @@ fn setup_comes_first_and_sidecars_live_as_long() {
 
 #[test]
 fn a_monitor_decides_when_it_runs_and_when_it_has_failed() {
-    let quick = |_: &mut _, settings: &mut volvox_agent::executor::logic::Settings| {
+    let quick = |_: &mut _, settings: &mut volvox_agent::executor::logic::ExecutorSettings| {
         settings.steps.unhealthy_interval = Duration::from_millis(50);
         settings.steps.healthy_interval = Duration::from_millis(100);
     };
@@ -281,7 +281,7 @@ fn a_monitor_decides_when_it_runs_and_when_it_has_failed() {
 
 #[test]
 fn checks_are_made_from_outside_for_liveness_and_readiness() {
-    let quick = |_: &mut _, settings: &mut volvox_agent::executor::logic::Settings| {
+    let quick = |_: &mut _, settings: &mut volvox_agent::executor::logic::ExecutorSettings| {
         settings.steps.unhealthy_interval = Duration::from_millis(50);
     };
     let name = "checks_are_made_from_outside_for_liveness_and_readiness";
@@ -508,12 +508,13 @@ fn what_does_not_fit_is_refused_and_nothing_is_reached_unasked() {
     let (result, _, log) = cell.task("probe", task(sh(&probe)));
     assert!(!result.failed && !log.contains("reached"), "{result:?}\n{log}");
     let huge = TaskDefinition { memory_mb: 1_000_000, ..task(sh("true")) };
-    let owner = volvox_agent::executor::work::Owner::Task {
+    let owner = volvox_agent::executor::workload::Owner::Task {
         guid: volvox_protocol::id::TaskGuid::new("huge").unwrap(),
         domain: volvox_protocol::id::Domain::new("domain").unwrap(),
     };
-    let work = volvox_agent::executor::work::Work::Task(std::sync::Arc::new(huge));
-    let wanted = volvox_agent::executor::logic::Wanted { owner, resources: work.resources() };
+    let work = volvox_agent::executor::workload::Workload::Task(std::sync::Arc::new(huge));
+    let wanted =
+        volvox_agent::executor::logic::ReservationRequest { owner, resources: work.resources() };
     let refused = cell.executor().reserve(vec![wanted]).unwrap();
     assert_eq!(refused.len(), 1, "{refused:?}");
 }

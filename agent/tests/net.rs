@@ -19,7 +19,7 @@ use volvox_agent::runtime::check::check;
 use volvox_agent::runtime::net::link::{self, Veth};
 use volvox_agent::runtime::net::netlink::Socket;
 use volvox_agent::runtime::net::{
-    COMPILED_RULES, EgressError, Ipv4Network, NetError, Network, NetworkConfig, tables,
+    COMPILED_RULES, CellNetwork, EgressError, Ipv4Network, NetError, NetworkConfig, tables,
 };
 use volvox_protocol::definition::{Check, HttpCheck, TcpCheck};
 use volvox_protocol::egress::{PortRange, SecurityGroupRule};
@@ -602,9 +602,9 @@ fn two_agents_on_one_machine_do_not_meet() {
     }
     config.port_range = 62_000..=62_001;
     let overlapping = NetworkConfig { subnet: machine.config.subnet, ..config.clone() };
-    let refused = machine.here.run(|| Network::open(overlapping).unwrap_err());
+    let refused = machine.here.run(|| CellNetwork::open(overlapping).unwrap_err());
     assert!(matches!(refused, NetError::SubnetTaken { .. }), "{refused:?}");
-    let mut two = machine.here.run(|| Network::open(config).unwrap());
+    let mut two = machine.here.run(|| CellNetwork::open(config).unwrap());
     let (first, first_at) = attach(&mut one, "same name", &everything());
     let (second, second_at) = attach(&mut two, "same name", &everything());
     first.serve(Ipv4Addr::UNSPECIFIED, 8080, "first");
@@ -626,13 +626,13 @@ fn a_foreign_link_of_the_bridges_name_is_left_alone() {
     let machine = Machine::new();
     let name = &machine.config.bridge;
     link::add_bridge(&mut machine.here.route(), name, [2, 0, 0, 0, 0, 1], 1_500).unwrap();
-    let refused = machine.here.run(|| Network::open(machine.config.clone()).unwrap_err());
+    let refused = machine.here.run(|| CellNetwork::open(machine.config.clone()).unwrap_err());
     assert!(matches!(refused, NetError::Foreign { .. }), "{refused:?}");
     assert_eq!(machine.links(), std::slice::from_ref(name));
 }
 
 /// Removes a network of the machine's own namespace, also when the test panics.
-struct Guard(Option<Network>);
+struct Guard(Option<CellNetwork>);
 
 impl Drop for Guard {
     fn drop(&mut self) {
@@ -651,7 +651,7 @@ fn it_works_in_the_machines_own_namespace() {
     // Others may have the subnet, or the bridge: try another.
     let opened = (0..20).find_map(|_| {
         let config = config(Ipv4Addr::new(192, 0, 2, 99));
-        Some((config.bridge.clone(), Network::open(config).ok()?))
+        Some((config.bridge.clone(), CellNetwork::open(config).ok()?))
     });
     let (bridge, network) = opened.expect("a free subnet");
     let mut guard = Guard(Some(network));

@@ -16,8 +16,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use volvox_agent::container::guid::ContainerGuid;
 use volvox_agent::control::{Reply, Request};
-use volvox_agent::executor::store::Records;
-use volvox_agent::runtime::machine::Silence;
+use volvox_agent::executor::store::ContainerRecords;
+use volvox_agent::runtime::machine::ShimTimeouts;
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::definition::LrpDefinition;
 use volvox_protocol::task::TaskDefinition;
@@ -123,7 +123,7 @@ fn the_death_of_a_shim_or_of_a_first_process_is_the_containers_failure() {
 fn a_shim_that_hangs_is_ended_and_its_container_has_failed() {
     let name = "a_shim_that_hangs_is_ended_and_its_container_has_failed";
     let silence =
-        Silence { answer_within: Duration::from_secs(3), quiet_for: Duration::from_secs(2) };
+        ShimTimeouts { answer_within: Duration::from_secs(3), quiet_for: Duration::from_secs(2) };
     let made = Cell::with(name, |machine, _| machine.silence = silence);
     let Some(mut cell) = made else { return };
     let names = ["quiet", "stopped", "deleted", "brief", "unseen"];
@@ -171,7 +171,7 @@ fn a_shim_that_hangs_is_ended_and_its_container_has_failed() {
 fn a_shim_that_hangs_at_a_start_holds_up_no_other() {
     let name = "a_shim_that_hangs_at_a_start_holds_up_no_other";
     // Longer than the test may take: nobody is to be ended because it hangs.
-    let silence = Silence { answer_within: 2 * cell::PATIENCE, ..Silence::default() };
+    let silence = ShimTimeouts { answer_within: 2 * cell::PATIENCE, ..ShimTimeouts::default() };
     let made = Cell::with(name, |machine, _| machine.silence = silence);
     let Some(mut cell) = made else { return };
     let guids = ["known", "unknown-1", "unknown-2"].map(|it| cell.start_lrp(it, counting()));
@@ -182,7 +182,7 @@ fn a_shim_that_hangs_at_a_start_holds_up_no_other() {
     let (pids, shims) = (cell.pids(known), [cell.pids(known).1, cell.pids(hangs).1]);
     let folder = cell.container_folder(goes);
     cell.executor = None;
-    let records = Records::open(&cell.folder.path().join("run")).unwrap();
+    let records = ContainerRecords::open(&cell.folder.path().join("run")).unwrap();
     records.forget(hangs).unwrap();
     records.forget(goes).unwrap();
     drop(records);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use volvox_agent::container::spec::{
-    Access, Bind, ContainerSpec, Limits, LogLimits, Output, ProcessSpec,
+    Access, Bind, ContainerSpec, Limits, LogLimits, OutputTarget, ProcessSpec,
 };
 use volvox_agent::container::step::{TransferFailure, Transferred};
 use volvox_agent::image::cache::Cache;
@@ -109,7 +109,7 @@ impl Cell {
             nofile: None,
             source: "APP".into(),
             terminal: None,
-            output: Output::Log,
+            output: OutputTarget::Log,
         })
         .unwrap();
         shim.wait(1, PATIENCE).unwrap().expect("the script ended");

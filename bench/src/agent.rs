@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail, ensure};
 use nix::sched::{CloneFlags, unshare};
 use volvox_agent::control::{Client, Reply, Request, Start};
 use volvox_agent::executor::logic::ContainerView;
-use volvox_agent::executor::work::{Owner, Work};
+use volvox_agent::executor::workload::{Owner, Workload};
 use volvox_agent::runtime::shim::Shims;
 use volvox_bench::figures::Figures;
 use volvox_protocol::action::{Action, RunAction};
@@ -95,7 +95,7 @@ fn work(name: &str) -> anyhow::Result<Start> {
         ..LrpDefinition::default()
     };
     let owner = Owner::Lrp { key, instance: InstanceGuid::new(name)? };
-    Ok(Start { owner, work: Work::Lrp(Arc::new(definition)) })
+    Ok(Start { owner, work: Workload::Lrp(Arc::new(definition)) })
 }
 
 fn list(client: &mut Client) -> anyhow::Result<Vec<ContainerView>> {

@@ -31,9 +31,9 @@ use nix::sched::{CloneFlags, unshare};
 use volvox_agent::container::exit::End;
 use volvox_agent::container::spec::Hierarchy;
 use volvox_agent::container::spec::{
-    Access, Bind, ContainerSpec, Limits, LogLimits, Output, ProcessSpec,
+    Access, Bind, ContainerSpec, Limits, LogLimits, OutputTarget, ProcessSpec,
 };
-use volvox_agent::runtime::net::{Ipv4Network, Network, NetworkConfig};
+use volvox_agent::runtime::net::{CellNetwork, Ipv4Network, NetworkConfig};
 use volvox_agent::runtime::shim::{Shim, Shims};
 use volvox_bench::figures::{Figures, percentile};
 
@@ -187,7 +187,7 @@ fn run_true(shim: &mut Shim) -> anyhow::Result<()> {
         user: "root".to_owned(),
         nofile: Some(1_024),
         source: "APP".to_owned(),
-        output: Output::Log,
+        output: OutputTarget::Log,
         terminal: None,
     })?;
     let exit = shim.wait(1, PATIENCE)?.context("it did not end")?;
@@ -294,7 +294,7 @@ fn network(figures: &mut Figures, stage: &Stage) -> anyhow::Result<()> {
     let measured = thread::scope(|scope| {
         let inside = scope.spawn(|| -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
             unshare(CloneFlags::CLONE_NEWNET).context("make a network namespace")?;
-            let mut network = Network::open(NetworkConfig {
+            let mut network = CellNetwork::open(NetworkConfig {
                 bridge: "bench0".to_owned(),
                 subnet: Ipv4Network::new([10, 200, 0, 0].into(), 16)?,
                 host_address: [198, 51, 100, 1].into(),

@@ -10,8 +10,8 @@ use std::time::Duration;
 use volvox_agent::container::guid::ContainerGuid;
 use volvox_agent::container::runtime::Standing;
 use volvox_agent::core::{Cell as Core, CellInput, Joining, ReplyId, WriteResult, Writes};
-use volvox_agent::executor::logic::{Restored, Saved, Settings as ExecutorSettings};
-use volvox_agent::executor::work::Work;
+use volvox_agent::executor::logic::{ExecutorSettings, RecoveredContainer, SavedContainer};
+use volvox_agent::executor::workload::Workload;
 use volvox_agent::rep::assignments::{Text, Write};
 use volvox_agent::rep::logic::Settings;
 use volvox_agent::runtime::fake::FakeMachine;
@@ -224,7 +224,7 @@ impl World {
         let found = known.into_iter().map(|(guid, (saved, work))| {
             let nothing = Standing::Dead { exited: BTreeMap::new() };
             let standing = cell.machine.standing(&guid).unwrap_or(nothing);
-            Restored { saved, work, standing }
+            RecoveredContainer { saved, work, standing }
         });
         let settings = ExecutorSettings::new(cell.id.clone(), Cell::room());
         let (core, writes) = Core::recover(local, settings, found.collect());
@@ -467,10 +467,10 @@ impl World {
 }
 
 /// What the executor's records say. What cannot be read is passed over, and what is of no use removed.
-fn read_records(disk: &mut Disk) -> BTreeMap<ContainerGuid, (Saved, Option<Work>)> {
+fn read_records(disk: &mut Disk) -> BTreeMap<ContainerGuid, (SavedContainer, Option<Workload>)> {
     disk.work.retain(|guid, _| disk.progress.contains_key(guid));
     let read = |(guid, bytes): (&ContainerGuid, &Vec<u8>)| {
-        let saved: Saved = serde_json::from_slice(bytes).ok()?;
+        let saved: SavedContainer = serde_json::from_slice(bytes).ok()?;
         let work = disk.work.get(guid).and_then(|bytes| serde_json::from_slice(bytes).ok());
         Some((guid.clone(), (saved, work)))
     };

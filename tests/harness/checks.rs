@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use volvox_agent::container::guid::ContainerGuid;
-use volvox_agent::executor::work::Owner;
+use volvox_agent::executor::workload::Owner;
 use volvox_coordinator::bbs::command::{Change, Command};
 use volvox_coordinator::bbs::logic::{Board, check};
 use volvox_coordinator::bbs::settings::BoardSettings;

@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::container::guid::ContainerGuid;
 use crate::control::{Client, Reply, Request, Start};
 use crate::executor::logic::ContainerView;
-use crate::executor::work::{Owner, Work};
+use crate::executor::workload::{Owner, Workload};
 use crate::runtime::log_reader::{LogReader, Position};
 use crate::runtime::shim::Shims;
 use crate::shim::wire::LOGS;
@@ -135,9 +135,9 @@ pub(super) fn run(config: &Config, command: Command) -> anyhow::Result<ExitCode>
             program,
         } => {
             let (owner, work) = match (lrp, task) {
-                (Some(path), None) => (by_hand(name)?, Work::Lrp(Arc::new(read(&path)?))),
+                (Some(path), None) => (by_hand(name)?, Workload::Lrp(Arc::new(read(&path)?))),
                 (None, Some(path)) => {
-                    (by_hand(name)?, Work::Task(Arc::new(read::<TaskDefinition>(&path)?)))
+                    (by_hand(name)?, Workload::Task(Arc::new(read::<TaskDefinition>(&path)?)))
                 }
                 (Some(_), Some(_)) => bail!("--lrp and --task cannot be given together"),
                 (None, None) => {
@@ -160,7 +160,7 @@ pub(super) fn run(config: &Config, command: Command) -> anyhow::Result<ExitCode>
                         action: Some(Action::Run(Box::new(run))),
                         ..LrpDefinition::default()
                     };
-                    (by_hand(name)?, Work::Lrp(Arc::new(definition)))
+                    (by_hand(name)?, Workload::Lrp(Arc::new(definition)))
                 }
             };
             start(&mut client()?, owner, work, json)
@@ -208,7 +208,12 @@ fn by_hand(name: Option<String>) -> anyhow::Result<Owner> {
 }
 
 /// Starts it and waits until it runs, or has ended.
-fn start(client: &mut Client, owner: Owner, work: Work, json: bool) -> anyhow::Result<ExitCode> {
+fn start(
+    client: &mut Client,
+    owner: Owner,
+    work: Workload,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     let guid = owner.container();
     client.ask(&Request::Start(Box::new(Start { owner, work })))?;
     let view = wait(client, &guid, |state| {

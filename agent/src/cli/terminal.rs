@@ -11,8 +11,8 @@ use volvox_host::clock::wall;
 use volvox_host::terminal::{self, RawMode};
 
 use crate::container::exit::End;
-use crate::container::spec::{Output, ProcessSpec, TerminalSize};
-use crate::runtime::shim::{Shims, Shown, Terminal};
+use crate::container::spec::{OutputTarget, ProcessSpec, TerminalSize};
+use crate::runtime::shim::{Shims, Terminal, TerminalEvent};
 
 /// Between two looks at the size of the person's terminal.
 const LOOK_MS: u16 = 250;
@@ -40,7 +40,7 @@ pub(super) fn exec(
         user: user.to_owned(),
         nofile: None,
         source: "EXEC".to_owned(),
-        output: Output::Discard,
+        output: OutputTarget::Discard,
         terminal: Some(size),
     };
     let mut terminal = shims
@@ -65,8 +65,8 @@ pub(super) fn exec(
         }
         while let Some(shown) = terminal.next(Duration::from_millis(1))? {
             match shown {
-                Shown::Output(bytes) => show(&bytes)?,
-                Shown::Exited(exit) => {
+                TerminalEvent::Output(bytes) => show(&bytes)?,
+                TerminalEvent::Exited(exit) => {
                     let status = match exit.end {
                         End::Status(status) => status,
                         End::Signal(signal) => 128 + signal,

@@ -7,7 +7,7 @@ use volvox_protocol::actual_lrp::PortMapping;
 
 /// How a container is reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NetworkFacts {
+pub struct ContainerNetwork {
     /// The cell, from outside.
     pub external_address: IpAddr,
     /// The container, inside of the cell.

@@ -5,16 +5,16 @@ use std::time::Duration;
 use volvox_protocol::action::{DownloadAction, UploadAction};
 use volvox_protocol::definition::Check;
 
-use super::network::NetworkFacts;
-use super::plan::Plan;
+use super::network::ContainerNetwork;
+use super::plan::ContainerPlan;
 use super::spec::{LogLine, ProcessSpec};
 use super::step::{StepEvent, StepId, StepSignal};
 
 /// One thing to do for one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Deed {
+pub enum ContainerOp {
     /// Make it; then say `Made` or `NotMade`.
-    Make(Box<Plan>),
+    Make(Box<ContainerPlan>),
     /// Hurry the making to its end. `Made` or `NotMade` still follows.
     Abandon,
     /// Run a process; then say `ProcessStarted` or `SpawnFailed`, and later `ProcessExited`.
@@ -48,29 +48,32 @@ pub enum Deed {
     Destroy,
 }
 
-impl Deed {
+impl ContainerOp {
     /// Whether it is for what runs in the container, and void when nothing does.
     pub fn is_for_processes(&self) -> bool {
         match self {
-            Deed::Spawn(_) | Deed::Signal(..) | Deed::ForgetExit(_) | Deed::Log(_) => true,
-            Deed::Make(_)
-            | Deed::Abandon
-            | Deed::Download(..)
-            | Deed::Upload(..)
-            | Deed::CancelTransfer(_)
-            | Deed::Check { .. }
-            | Deed::CancelCheck(_)
-            | Deed::ReadResult(_)
-            | Deed::Destroy => false,
+            ContainerOp::Spawn(_)
+            | ContainerOp::Signal(..)
+            | ContainerOp::ForgetExit(_)
+            | ContainerOp::Log(_) => true,
+            ContainerOp::Make(_)
+            | ContainerOp::Abandon
+            | ContainerOp::Download(..)
+            | ContainerOp::Upload(..)
+            | ContainerOp::CancelTransfer(_)
+            | ContainerOp::Check { .. }
+            | ContainerOp::CancelCheck(_)
+            | ContainerOp::ReadResult(_)
+            | ContainerOp::Destroy => false,
         }
     }
 }
 
 /// What came of a deed, or happened to a container by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum OpOutcome {
     /// It is made, and this is how it is reached.
-    Made(NetworkFacts),
+    Made(ContainerNetwork),
     /// It could not be made, for this reason. Nothing of it is left.
     NotMade(String),
     /// Something that a step waits for has happened.

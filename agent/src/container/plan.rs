@@ -8,7 +8,7 @@ use super::spec::Limits;
 
 /// What the machine needs to know to make a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct ContainerPlan {
     /// The root file system's URL.
     pub rootfs: String,
     /// Whether its root is the cell's root.

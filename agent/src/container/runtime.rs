@@ -6,26 +6,26 @@ use std::sync::Arc;
 
 use super::exit::Exit;
 use super::guid::ContainerGuid;
-use super::op::{Deed, Outcome};
+use super::op::{ContainerOp, OpOutcome};
 
 /// Where a runtime tells what became of the deeds. May be called from any thread, and may make it
 /// wait when the executor is behind: no lock may be held that [`Runtime::perform`] takes.
 #[derive(Clone)]
-pub struct Outcomes(Arc<dyn Fn(ContainerGuid, Outcome) + Send + Sync>);
+pub struct OutcomeSender(Arc<dyn Fn(ContainerGuid, OpOutcome) + Send + Sync>);
 
-impl Outcomes {
+impl OutcomeSender {
     /// Outcomes go here.
-    pub fn new(tell: impl Fn(ContainerGuid, Outcome) + Send + Sync + 'static) -> Self {
-        Outcomes(Arc::new(tell))
+    pub fn new(tell: impl Fn(ContainerGuid, OpOutcome) + Send + Sync + 'static) -> Self {
+        OutcomeSender(Arc::new(tell))
     }
 
     /// Tells what came to pass of this container.
-    pub fn tell(&self, container: ContainerGuid, outcome: Outcome) {
+    pub fn tell(&self, container: ContainerGuid, outcome: OpOutcome) {
         (self.0)(container, outcome);
     }
 }
 
-impl std::fmt::Debug for Outcomes {
+impl std::fmt::Debug for OutcomeSender {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Outcomes")
     }
@@ -38,11 +38,11 @@ pub trait Runtime: Send + 'static {
     fn find(
         &mut self,
         known: &BTreeSet<ContainerGuid>,
-        outcomes: &Outcomes,
+        outcomes: &OutcomeSender,
     ) -> Result<BTreeMap<ContainerGuid, Standing>, RuntimeError>;
 
     /// Begins to do something. It must not wait: the outcome, if there is one, is told later.
-    fn perform(&mut self, container: &ContainerGuid, deed: Deed);
+    fn perform(&mut self, container: &ContainerGuid, deed: ContainerOp);
 }
 
 /// The machine cannot hold containers. The executor does not start; a person must look.

@@ -108,7 +108,7 @@ pub struct ProcessSpec {
     /// What its lines are marked with.
     pub source: String,
     /// What becomes of its output. With a terminal it goes there, whatever is said here.
-    pub output: Output,
+    pub output: OutputTarget,
     /// Gives it a terminal of this size. Output, input and end of the terminal are those of the
     /// connection that asked; when that closes, the process is hung up on.
     pub terminal: Option<TerminalSize>,
@@ -125,7 +125,7 @@ pub struct TerminalSize {
 
 /// What becomes of a process's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Output {
+pub enum OutputTarget {
     /// Kept, line by line.
     Log,
     /// Both streams together, for whoever hears of the end: the last 4 KiB, because a

@@ -12,7 +12,7 @@ use tracing::{debug, error, info};
 use super::{Service, Status};
 use crate::container::spec::Hierarchy;
 use crate::executor::logic::ContainerView;
-use crate::executor::work::Owner;
+use crate::executor::workload::Owner;
 use crate::kernel::cgroup::Cgroup;
 
 /// How long somebody who asks may take.

@@ -4,9 +4,9 @@ use volvox_mesh::identity::MemberId;
 use volvox_protocol::cell_rpc::{CellOrders, CellReportReply, FetchedDefinitions, SyncedCell};
 
 use crate::container::guid::ContainerGuid;
-use crate::container::op::Outcome;
-use crate::executor::logic::Wanted;
-use crate::executor::work::Work;
+use crate::container::op::OpOutcome;
+use crate::executor::logic::ReservationRequest;
+use crate::executor::workload::Workload;
 use crate::rep::assignments::Text;
 use crate::rep::logic::{Settings, Unanswered};
 use crate::rep::self_test;
@@ -23,7 +23,7 @@ pub struct AskId(pub u64);
 #[derive(Debug)]
 pub enum CellInput {
     /// The machine tells what came of a deed, or what has happened to a container.
-    Outcome(ContainerGuid, Outcome),
+    Outcome(ContainerGuid, OpOutcome),
     /// Somebody on this machine wants something of its containers.
     Local {
         /// Who waits.
@@ -54,9 +54,9 @@ pub enum CellInput {
 #[derive(Debug)]
 pub enum LocalCall {
     /// Room, for each of these. The reply names those that got none.
-    Reserve(Vec<Wanted>),
+    Reserve(Vec<ReservationRequest>),
     /// A container of a reservation, with this work. How it goes, events tell.
-    Run(ContainerGuid, Work),
+    Run(ContainerGuid, Workload),
     /// That it stops, gracefully. The reply comes at once; an event tells when it has completed.
     Stop(ContainerGuid),
     /// That it goes, whatever state it is in. The reply comes when nothing is left of it.

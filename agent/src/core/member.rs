@@ -14,8 +14,8 @@ use super::{
     AskId, Cell, CellOutput, CoordinatorReply, CoordinatorRequest, Ends, Joining, Notice, ReplyId,
 };
 use crate::container::guid::ContainerGuid;
-use crate::executor::logic::{Input as ExecutorInput, Wanted};
-use crate::executor::work::{Owner, Work};
+use crate::executor::logic::{ExecutorInput, ReservationRequest};
+use crate::executor::workload::{Owner, Workload};
 use crate::rep::assignments::{Text, Write};
 use crate::rep::logic::{Contact, Effect, Input, Rep, Unanswered};
 use crate::rep::paging::Paging;
@@ -32,14 +32,14 @@ pub(super) struct Member {
     /// Something was assigned, or is not any more, since they were last written.
     is_new: bool,
     coordinator: Option<MemberId>,
-    asks: BTreeMap<AskId, Asked>,
+    asks: BTreeMap<AskId, PendingAsk>,
     last_ask: u64,
     page_items: usize,
 }
 
 /// What an answer will be for.
 #[derive(Debug)]
-enum Asked {
+enum PendingAsk {
     Report(Contact),
     Fetch(Contact),
     /// A page of a sync, and those before it.
@@ -206,10 +206,10 @@ impl Cell {
                 self.outputs.push(CellOutput::OrdersReply(ReplyId(message), reply));
             }
             Effect::Report(contact, report) => {
-                self.ask(now, Asked::Report(contact), CoordinatorRequest::Report(report));
+                self.ask(now, PendingAsk::Report(contact), CoordinatorRequest::Report(report));
             }
             Effect::Fetch(contact, asked) => {
-                self.ask(now, Asked::Fetch(contact), CoordinatorRequest::Fetch(asked));
+                self.ask(now, PendingAsk::Fetch(contact), CoordinatorRequest::Fetch(asked));
             }
             Effect::Sync(contact, asked) => {
                 let Some(member) = &self.member else { return };
@@ -242,7 +242,7 @@ impl Cell {
 
     // The coordinator.
 
-    fn ask(&mut self, now: Timestamp, asked: Asked, request: CoordinatorRequest) {
+    fn ask(&mut self, now: Timestamp, asked: PendingAsk, request: CoordinatorRequest) {
         let Some(member) = &mut self.member else { return };
         let Some(coordinator) = member.coordinator else {
             return self.not_answered(now, asked, Unanswered::NotDone);
@@ -257,7 +257,7 @@ impl Cell {
     fn ask_page(&mut self, now: Timestamp, contact: Contact, paging: Box<Paging>) {
         match paging.next() {
             Some(next) => {
-                self.ask(now, Asked::Sync(contact, paging), CoordinatorRequest::Sync(next));
+                self.ask(now, PendingAsk::Sync(contact, paging), CoordinatorRequest::Sync(next));
             }
             None => self.tell_rep(now, Input::Synced(contact, Ok(paging.into_pages()))),
         }
@@ -271,18 +271,22 @@ impl Cell {
     ) {
         let Some(asked) = self.member.as_mut().and_then(|it| it.asks.remove(&ask)) else { return };
         match (asked, answer) {
-            (Asked::Report(contact), Ok(CoordinatorReply::Report(reply))) => {
+            (PendingAsk::Report(contact), Ok(CoordinatorReply::Report(reply))) => {
                 self.tell_rep(now, Input::Reported(contact, Ok(reply)));
             }
-            (Asked::Fetch(contact), Ok(CoordinatorReply::Fetch(reply))) => {
+            (PendingAsk::Fetch(contact), Ok(CoordinatorReply::Fetch(reply))) => {
                 self.tell_rep(now, Input::Fetched(contact, Ok(reply)));
             }
-            (Asked::Sync(contact, mut paging), Ok(CoordinatorReply::Sync(page))) => {
+            (PendingAsk::Sync(contact, mut paging), Ok(CoordinatorReply::Sync(page))) => {
                 match paging.answered(page) {
                     Ok(()) => self.ask_page(now, contact, paging),
                     Err(bad) => {
                         self.note(Notice::BadPage(bad));
-                        self.not_answered(now, Asked::Sync(contact, paging), Unanswered::Unknown);
+                        self.not_answered(
+                            now,
+                            PendingAsk::Sync(contact, paging),
+                            Unanswered::Unknown,
+                        );
                     }
                 }
             }
@@ -292,11 +296,11 @@ impl Cell {
         }
     }
 
-    fn not_answered(&mut self, now: Timestamp, asked: Asked, why: Unanswered) {
+    fn not_answered(&mut self, now: Timestamp, asked: PendingAsk, why: Unanswered) {
         let input = match asked {
-            Asked::Report(contact) => Input::Reported(contact, Err(why)),
-            Asked::Fetch(contact) => Input::Fetched(contact, Err(why)),
-            Asked::Sync(contact, _) => Input::Synced(contact, Err(why)),
+            PendingAsk::Report(contact) => Input::Reported(contact, Err(why)),
+            PendingAsk::Fetch(contact) => Input::Fetched(contact, Err(why)),
+            PendingAsk::Sync(contact, _) => Input::Synced(contact, Err(why)),
         };
         self.tell_rep(now, input);
     }
@@ -325,9 +329,9 @@ impl Cell {
         let Some((_, rootfs)) = self.member.as_ref().and_then(|it| it.test.as_ref()) else {
             return;
         };
-        let work = Work::Task(Arc::new(test_definition(rootfs)));
+        let work = Workload::Task(Arc::new(test_definition(rootfs)));
         let name = InstanceGuid::new(guid.as_str()).expect("it was made from one");
-        let wanted = Wanted { owner: Owner::Local(name), resources: work.resources() };
+        let wanted = ReservationRequest { owner: Owner::Local(name), resources: work.resources() };
         let has_room = self.reserve(now, vec![wanted]).is_empty();
         let begun = match has_room {
             true => self.tell_executor(now, ExecutorInput::Run(guid, work)),

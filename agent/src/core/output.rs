@@ -7,18 +7,18 @@ use volvox_protocol::container::ContainerState;
 
 use super::input::{AskId, ReplyId};
 use crate::container::guid::ContainerGuid;
-use crate::container::op::Deed;
-use crate::executor::registry::{ContainerEvent, Forgotten, Refusal};
+use crate::container::op::ContainerOp;
+use crate::executor::container_store::{ContainerEvent, ExecutorRefusal, RemovalReason};
 use crate::rep::paging::BadPage;
 
 /// Reservations that got no room, and why.
-pub type Reserved = Vec<(ContainerGuid, Refusal)>;
+pub type Reserved = Vec<(ContainerGuid, ExecutorRefusal)>;
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CellOutput {
     /// Have the machine do this.
-    Op(ContainerGuid, Deed),
+    Op(ContainerGuid, ContainerOp),
     /// Ask this coordinator; then say `Answered`.
     Ask(AskId, MemberId, CoordinatorRequest),
     /// Answer orders.
@@ -51,7 +51,7 @@ pub enum CoordinatorRequest {
 pub enum LocalError {
     /// The executor said no. Nothing has changed.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] ExecutorRefusal),
     /// The container could not be taken away. It has completed; try again.
     #[error("container {0} cannot be deleted: {1}")]
     NotDeleted(ContainerGuid, String),
@@ -61,11 +61,11 @@ pub enum LocalError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// A container is not there any more.
-    Forgotten(ContainerGuid, Forgotten),
+    Forgotten(ContainerGuid, RemovalReason),
     /// It could not be taken away, for this reason.
     NotDeleted(ContainerGuid, String),
     /// What the machine told of it came too late.
-    TooLate(ContainerGuid, Refusal),
+    TooLate(ContainerGuid, ExecutorRefusal),
     /// The rep ends it.
     Ends {
         /// Which one.

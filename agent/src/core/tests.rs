@@ -16,7 +16,7 @@ use volvox_protocol::task::TaskDefinition;
 use volvox_protocol::time::Timestamp;
 
 use super::*;
-use crate::executor::work::Owner;
+use crate::executor::workload::Owner;
 use crate::rep::assignments::Text;
 use crate::rep::logic;
 use crate::runtime::fake::FakeMachine;
@@ -35,7 +35,7 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let capacity = CellCapacity { memory_mb: 1_024, disk_mb: 1_024, containers: 4 };
-        let settings = Settings::new(CellId::new("cell-1").unwrap(), capacity);
+        let settings = ExecutorSettings::new(CellId::new("cell-1").unwrap(), capacity);
         let (cell, writes) = Cell::recover(Timestamp::ZERO, settings, Vec::new());
         assert_eq!(writes, Writes::default(), "an empty cell has nothing to write");
         Stage {
@@ -97,7 +97,7 @@ impl Stage {
     fn run(&mut self, owner: Owner, path: &str) -> ContainerGuid {
         let work = work(path);
         let (guid, resources) = (owner.container(), work.resources());
-        let wanted = vec![Wanted { owner, resources }];
+        let wanted = vec![ReservationRequest { owner, resources }];
         self.hear(CellInput::Local { reply: ReplyId(1), call: LocalCall::Reserve(wanted) });
         self.hear(CellInput::Local { reply: ReplyId(2), call: LocalCall::Run(guid.clone(), work) });
         guid
@@ -116,9 +116,9 @@ impl Stage {
     }
 }
 
-fn work(path: &str) -> Work {
+fn work(path: &str) -> Workload {
     let run = RunAction { path: path.to_owned(), user: "u".to_owned(), ..RunAction::default() };
-    Work::Task(Arc::new(TaskDefinition {
+    Workload::Task(Arc::new(TaskDefinition {
         memory_mb: 64,
         disk_mb: 64,
         action: Some(Action::Run(Box::new(run))),
@@ -161,14 +161,15 @@ fn what_may_run_twice_is_started_though_the_disk_is_full() {
 fn nothing_is_done_before_it_was_written() {
     let mut stage = Stage::new();
     let owner = local("first");
-    let (guid, wanted) = (owner.container(), Wanted { owner, resources: work("a").resources() });
+    let (guid, wanted) =
+        (owner.container(), ReservationRequest { owner, resources: work("a").resources() });
     let calls = [LocalCall::Reserve(vec![wanted]), LocalCall::Run(guid.clone(), work("a"))];
     let mut inputs: VecDeque<CellInput> =
         calls.into_iter().map(|call| CellInput::Local { reply: ReplyId(1), call }).collect();
     let writes = stage.cell.step(stage.now, &mut stage.random, &mut inputs);
     assert!(writes.progress.contains(&guid) && writes.work.contains_key(&guid), "{writes:?}");
     let done = stage.cell.written(writes, &WriteResult::default());
-    let is_made = |it: &CellOutput| matches!(it, CellOutput::Op(_, Deed::Make(_)));
+    let is_made = |it: &CellOutput| matches!(it, CellOutput::Op(_, ContainerOp::Make(_)));
     assert!(done.iter().any(is_made), "{done:?}");
 }
 
@@ -211,7 +212,8 @@ fn one_that_cannot_be_taken_away_is_told_of_to_who_waits() {
 fn a_record_of_what_is_gone_is_struck_out_and_not_written_again() {
     let mut stage = Stage::new();
     let owner = local("brief");
-    let (guid, wanted) = (owner.container(), Wanted { owner, resources: work("a").resources() });
+    let (guid, wanted) =
+        (owner.container(), ReservationRequest { owner, resources: work("a").resources() });
     let calls = [LocalCall::Reserve(vec![wanted]), LocalCall::Delete(guid.clone())];
     let mut inputs: VecDeque<CellInput> =
         calls.into_iter().map(|call| CellInput::Local { reply: ReplyId(1), call }).collect();

@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::container::op::Outcome;
+use crate::container::op::OpOutcome;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -15,14 +15,17 @@ use volvox_host::clock::Clock;
 use volvox_host::thread::JoinOnDrop;
 use volvox_protocol::cell::CellCapacity;
 
-use super::keeping::Keeping;
-use super::logic::{ContainerView, Depot, Effect, Input, Restored, Settings, Wanted};
-use super::registry::{ContainerEvent, Forgotten, Refusal};
-use super::store::{Records, RecordsError};
-use super::work::Work;
+use super::container_store::{ContainerEvent, ExecutorRefusal, RemovalReason};
+use super::logic::{
+    ContainerView, Executor, ExecutorInput, ExecutorOutput, ExecutorSettings, RecoveredContainer,
+    ReservationRequest,
+};
+use super::store::{ContainerRecords, RecordsError};
+use super::workload::Workload;
+use super::write_ahead::WriteAheadGuard;
 use crate::container::guid::ContainerGuid;
 use crate::container::runtime::Standing;
-use crate::container::runtime::{Outcomes, Runtime, RuntimeError};
+use crate::container::runtime::{OutcomeSender, Runtime, RuntimeError};
 
 /// Calls and outcomes that may wait. More calls are refused; more outcomes wait at their source.
 const QUEUE: usize = 4_096;
@@ -36,7 +39,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 pub enum CallError {
     /// The depot said no. Nothing has changed.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] ExecutorRefusal),
     /// The container could not be taken away. It has completed; try again.
     #[error("container {0} cannot be deleted: {1}")]
     NotDeleted(ContainerGuid, String),
@@ -61,23 +64,23 @@ pub enum StartError {
 
 type Answer<T> = SyncSender<Result<T, CallError>>;
 
-enum Message {
-    Outcome(ContainerGuid, Outcome),
+enum ExecutorCall {
+    Outcome(ContainerGuid, OpOutcome),
     Wake,
-    Reserve(Vec<Wanted>, Answer<Vec<(ContainerGuid, Refusal)>>),
-    Tell(Input, Answer<()>),
+    Reserve(Vec<ReservationRequest>, Answer<Vec<(ContainerGuid, ExecutorRefusal)>>),
+    Tell(ExecutorInput, Answer<()>),
     Delete(ContainerGuid, Answer<()>),
     List(Answer<Vec<ContainerView>>),
     Show(ContainerGuid, Answer<Option<ContainerView>>),
     Remaining(Answer<CellCapacity>),
     Subscribe(SyncSender<ContainerEvent>),
-    Watch(Arc<dyn Watch>),
+    Watch(Arc<dyn ContainerWatch>),
     Close,
 }
 
 /// Hears of every change of every container. Called by the executor's thread: it must not wait, and
 /// must not call the executor.
-pub trait Watch: Send + Sync {
+pub trait ContainerWatch: Send + Sync {
     /// This container is so now, or gone; so much room is left.
     fn changed(&self, guid: &ContainerGuid, view: Option<ContainerView>, free: CellCapacity);
 }
@@ -85,37 +88,39 @@ pub trait Watch: Send + Sync {
 /// An executor at work. Clones are handles on the same one. When the last is dropped it ends, and
 /// the containers go on without it.
 #[derive(Debug, Clone)]
-pub struct Executor {
-    queue: SyncSender<Message>,
+pub struct ExecutorHandle {
+    queue: SyncSender<ExecutorCall>,
     clock: Clock,
-    _thread: Arc<Thread>,
+    _thread: Arc<ExecutorThread>,
 }
 
 /// Ends the thread when dropped: outcomes hold the queue open, so it must be told.
 #[derive(Debug)]
-struct Thread {
-    queue: SyncSender<Message>,
+struct ExecutorThread {
+    queue: SyncSender<ExecutorCall>,
     _joined: JoinOnDrop,
 }
 
-impl Drop for Thread {
+impl Drop for ExecutorThread {
     fn drop(&mut self) {
-        let _ = self.queue.send(Message::Close);
+        let _ = self.queue.send(ExecutorCall::Close);
     }
 }
 
-impl Executor {
+impl ExecutorHandle {
     /// Takes over what runs on this machine, and goes on from there.
     pub fn open(
-        settings: Settings,
-        records: Records,
+        settings: ExecutorSettings,
+        records: ContainerRecords,
         mut runtime: impl Runtime,
     ) -> Result<Self, StartError> {
         let (queue, inbox) = sync_channel(QUEUE);
         let outcomes = {
             let queue = queue.clone();
             // An executor that has ended needs no outcomes: the next one finds them.
-            Outcomes::new(move |guid, outcome| drop(queue.send(Message::Outcome(guid, outcome))))
+            OutcomeSender::new(move |guid, outcome| {
+                drop(queue.send(ExecutorCall::Outcome(guid, outcome)))
+            })
         };
         let clock = Clock::of_boot(records.folder());
         let known = records.load()?;
@@ -125,10 +130,10 @@ impl Executor {
         let found = known.into_iter().map(|(guid, (saved, work))| {
             let nothing = Standing::Dead { exited: BTreeMap::new() };
             let standing = standings.remove(&guid).unwrap_or(nothing);
-            Restored { saved, work, standing }
+            RecoveredContainer { saved, work, standing }
         });
-        let (depot, effects) = Depot::restore(clock.now(), settings, found.collect());
-        let mut driver = Driver {
+        let (depot, effects) = Executor::restore(clock.now(), settings, found.collect());
+        let mut driver = ExecutorDriver {
             depot,
             records,
             runtime,
@@ -146,34 +151,37 @@ impl Executor {
             .spawn(move || driver.work(&inbox))
             .map_err(RuntimeError::doing("start the executor's thread"))?;
         let _joined = JoinOnDrop::new("the executor", thread);
-        let thread = Thread { queue: queue.clone(), _joined };
-        Ok(Executor { queue, clock, _thread: Arc::new(thread) })
+        let thread = ExecutorThread { queue: queue.clone(), _joined };
+        Ok(ExecutorHandle { queue, clock, _thread: Arc::new(thread) })
     }
 
     /// Sets room aside. Gives those that got none, and why.
-    pub fn reserve(&self, wanted: Vec<Wanted>) -> Result<Vec<(ContainerGuid, Refusal)>, CallError> {
-        self.ask(|answer| Message::Reserve(wanted, answer))
+    pub fn reserve(
+        &self,
+        wanted: Vec<ReservationRequest>,
+    ) -> Result<Vec<(ContainerGuid, ExecutorRefusal)>, CallError> {
+        self.ask(|answer| ExecutorCall::Reserve(wanted, answer))
     }
 
     /// Makes a container of a reservation and begins its work. How that goes, events tell.
-    pub fn run(&self, guid: ContainerGuid, work: Work) -> Result<(), CallError> {
-        self.ask(|answer| Message::Tell(Input::Run(guid, work), answer))
+    pub fn run(&self, guid: ContainerGuid, work: Workload) -> Result<(), CallError> {
+        self.ask(|answer| ExecutorCall::Tell(ExecutorInput::Run(guid, work), answer))
     }
 
     /// Stops a container, gracefully. Returns at once; an event tells when it has completed.
     pub fn stop(&self, guid: ContainerGuid) -> Result<(), CallError> {
-        self.ask(|answer| Message::Tell(Input::Stop(guid), answer))
+        self.ask(|answer| ExecutorCall::Tell(ExecutorInput::Stop(guid), answer))
     }
 
     /// Deletes a container in whatever state it is. Returns when nothing is left of it.
     pub fn delete(&self, guid: ContainerGuid) -> Result<(), CallError> {
-        self.ask(|answer| Message::Delete(guid, answer))
+        self.ask(|answer| ExecutorCall::Delete(guid, answer))
     }
 
-    /// As [`Executor::delete`], and does not wait: a watcher sees that it is gone, or still there.
+    /// As [`ExecutorHandle::delete`], and does not wait: a watcher sees that it is gone, or still there.
     pub fn begin_delete(&self, guid: ContainerGuid) -> Result<(), CallError> {
         let (nobody, _) = sync_channel(1);
-        self.queue.try_send(Message::Delete(guid, nobody)).map_err(refused)
+        self.queue.try_send(ExecutorCall::Delete(guid, nobody)).map_err(refused)
     }
 
     /// What its containers' times are told by.
@@ -182,108 +190,108 @@ impl Executor {
     }
 
     /// Hears of all that there is, and then of every change.
-    pub fn watch(&self, watch: Arc<dyn Watch>) -> Result<(), CallError> {
-        self.queue.try_send(Message::Watch(watch)).map_err(refused)
+    pub fn watch(&self, watch: Arc<dyn ContainerWatch>) -> Result<(), CallError> {
+        self.queue.try_send(ExecutorCall::Watch(watch)).map_err(refused)
     }
 
     /// All containers, by name.
     pub fn containers(&self) -> Result<Vec<ContainerView>, CallError> {
-        self.ask(Message::List)
+        self.ask(ExecutorCall::List)
     }
 
     /// The container of this name, if there is one.
     pub fn container(&self, guid: ContainerGuid) -> Result<Option<ContainerView>, CallError> {
-        self.ask(|answer| Message::Show(guid, answer))
+        self.ask(|answer| ExecutorCall::Show(guid, answer))
     }
 
     /// The room that is left.
     pub fn remaining(&self) -> Result<CellCapacity, CallError> {
-        self.ask(Message::Remaining)
+        self.ask(ExecutorCall::Remaining)
     }
 
     /// Hears of every event from now on. One that falls behind is cut off: it must list again.
     pub fn subscribe(&self) -> Result<Receiver<ContainerEvent>, CallError> {
         let (sender, events) = sync_channel(EVENTS);
-        self.queue.try_send(Message::Subscribe(sender)).map_err(refused)?;
+        self.queue.try_send(ExecutorCall::Subscribe(sender)).map_err(refused)?;
         Ok(events)
     }
 
-    fn ask<T>(&self, message: impl FnOnce(Answer<T>) -> Message) -> Result<T, CallError> {
+    fn ask<T>(&self, message: impl FnOnce(Answer<T>) -> ExecutorCall) -> Result<T, CallError> {
         let (answer, hear) = sync_channel(1);
         self.queue.try_send(message(answer)).map_err(refused)?;
         hear.recv().unwrap_or(Err(CallError::Closed))
     }
 }
 
-fn refused(error: TrySendError<Message>) -> CallError {
+fn refused(error: TrySendError<ExecutorCall>) -> CallError {
     match error {
         TrySendError::Full(_) => CallError::Busy,
         TrySendError::Disconnected(_) => CallError::Closed,
     }
 }
 
-struct Driver<R> {
-    depot: Depot,
-    records: Records,
+struct ExecutorDriver<R> {
+    depot: Executor,
+    records: ContainerRecords,
     runtime: R,
     clock: Clock,
     subscribers: Vec<SyncSender<ContainerEvent>>,
     deleting: BTreeMap<ContainerGuid, Vec<Answer<()>>>,
     /// Reservations that the last call did not get.
-    refused: Vec<(ContainerGuid, Refusal)>,
-    watchers: Vec<Arc<dyn Watch>>,
+    refused: Vec<(ContainerGuid, ExecutorRefusal)>,
+    watchers: Vec<Arc<dyn ContainerWatch>>,
     /// What watchers were last shown.
     shown: BTreeMap<ContainerGuid, ContainerView>,
 }
 
-impl<R: Runtime> Driver<R> {
-    fn work(mut self, inbox: &Receiver<Message>) {
+impl<R: Runtime> ExecutorDriver<R> {
+    fn work(mut self, inbox: &Receiver<ExecutorCall>) {
         loop {
             match self.next(inbox) {
-                Message::Close => return info!("executor closed"),
+                ExecutorCall::Close => return info!("executor closed"),
                 message => self.step(message),
             }
         }
     }
 
-    fn next(&self, inbox: &Receiver<Message>) -> Message {
+    fn next(&self, inbox: &Receiver<ExecutorCall>) -> ExecutorCall {
         let wait = self.depot.next_wake().map_or(LONGEST_WAIT, |at| at.since(self.clock.now()));
         match inbox.recv_timeout(wait.min(LONGEST_WAIT)) {
             Ok(message) => message,
-            Err(RecvTimeoutError::Timeout) => Message::Wake,
-            Err(RecvTimeoutError::Disconnected) => Message::Close,
+            Err(RecvTimeoutError::Timeout) => ExecutorCall::Wake,
+            Err(RecvTimeoutError::Disconnected) => ExecutorCall::Close,
         }
     }
 
-    fn step(&mut self, message: Message) {
+    fn step(&mut self, message: ExecutorCall) {
         match message {
-            Message::Wake => drop(self.decide(Input::Wake)),
-            Message::Outcome(guid, outcome) => {
-                if let Err(refusal) = self.decide(Input::Outcome(guid, outcome)) {
+            ExecutorCall::Wake => drop(self.decide(ExecutorInput::Wake)),
+            ExecutorCall::Outcome(guid, outcome) => {
+                if let Err(refusal) = self.decide(ExecutorInput::Outcome(guid, outcome)) {
                     debug!(%refusal, "an outcome came too late");
                 }
             }
-            Message::Reserve(wanted, answer) => {
-                let decided = self.decide(Input::Reserve(wanted));
+            ExecutorCall::Reserve(wanted, answer) => {
+                let decided = self.decide(ExecutorInput::Reserve(wanted));
                 let refused = std::mem::take(&mut self.refused);
                 let _ = answer.send(decided.map(|()| refused));
             }
-            Message::Tell(input, answer) => drop(answer.send(self.decide(input))),
-            Message::Delete(guid, answer) => self.delete(guid, answer),
-            Message::List(answer) => {
+            ExecutorCall::Tell(input, answer) => drop(answer.send(self.decide(input))),
+            ExecutorCall::Delete(guid, answer) => self.delete(guid, answer),
+            ExecutorCall::List(answer) => {
                 let _ = answer.send(Ok(self.depot.containers().collect()));
             }
-            Message::Show(guid, answer) => drop(answer.send(Ok(self.depot.container(&guid)))),
-            Message::Remaining(answer) => {
+            ExecutorCall::Show(guid, answer) => drop(answer.send(Ok(self.depot.container(&guid)))),
+            ExecutorCall::Remaining(answer) => {
                 let _ = answer.send(Ok(self.depot.resources().remaining()));
             }
-            Message::Subscribe(subscriber) => self.subscribers.push(subscriber),
-            Message::Watch(watch) => self.watch(watch),
-            Message::Close => {}
+            ExecutorCall::Subscribe(subscriber) => self.subscribers.push(subscriber),
+            ExecutorCall::Watch(watch) => self.watch(watch),
+            ExecutorCall::Close => {}
         }
     }
 
-    fn decide(&mut self, input: Input) -> Result<(), CallError> {
+    fn decide(&mut self, input: ExecutorInput) -> Result<(), CallError> {
         let effects = self.depot.apply(self.clock.now(), input)?;
         self.perform(effects);
         Ok(())
@@ -292,7 +300,7 @@ impl<R: Runtime> Driver<R> {
     /// Whoever asks is answered when nothing is left of the container, which may be at once.
     fn delete(&mut self, guid: ContainerGuid, answer: Answer<()>) {
         self.deleting.entry(guid.clone()).or_default().push(answer);
-        if let Err(error) = self.decide(Input::Delete(guid.clone())) {
+        if let Err(error) = self.decide(ExecutorInput::Delete(guid.clone())) {
             self.answer_deletes(&guid, &Err(error));
         }
     }
@@ -303,7 +311,7 @@ impl<R: Runtime> Driver<R> {
         }
     }
 
-    fn watch(&mut self, watch: Arc<dyn Watch>) {
+    fn watch(&mut self, watch: Arc<dyn ContainerWatch>) {
         let free = self.depot.resources().remaining();
         for view in self.depot.containers() {
             let guid = view.container.guid.clone();
@@ -334,54 +342,56 @@ impl<R: Runtime> Driver<R> {
         }
     }
 
-    fn perform(&mut self, effects: Vec<Effect>) {
+    fn perform(&mut self, effects: Vec<ExecutorOutput>) {
         let touched = effects.iter().filter_map(|effect| match effect {
-            Effect::Keep(guid) | Effect::Forget(guid, _) => Some(guid.clone()),
-            Effect::KeepWork(..)
-            | Effect::Emit(_)
-            | Effect::RefuseReservation(..)
-            | Effect::Do(..)
-            | Effect::DeleteFailed(..) => None,
+            ExecutorOutput::Keep(guid) | ExecutorOutput::Forget(guid, _) => Some(guid.clone()),
+            ExecutorOutput::KeepWork(..)
+            | ExecutorOutput::Emit(_)
+            | ExecutorOutput::RefuseReservation(..)
+            | ExecutorOutput::Do(..)
+            | ExecutorOutput::DeleteFailed(..) => None,
         });
         let touched: BTreeSet<ContainerGuid> = touched.collect();
         self.carry_out(effects);
         self.show(&touched);
     }
 
-    fn carry_out(&mut self, effects: Vec<Effect>) {
-        let mut keeping = Keeping::default();
+    fn carry_out(&mut self, effects: Vec<ExecutorOutput>) {
+        let mut keeping = WriteAheadGuard::default();
         for effect in effects {
             match effect {
-                Effect::Keep(guid) => {
+                ExecutorOutput::Keep(guid) => {
                     if !self.keep(&guid) {
                         keeping.not_kept(guid);
                     }
                 }
-                Effect::KeepWork(guid, work) => {
+                ExecutorOutput::KeepWork(guid, work) => {
                     let kept = self.records.keep_work(&guid, &work);
                     self.complain("keep the work of", &guid, kept);
                 }
-                Effect::Emit(event) => self.emit(&event),
-                Effect::RefuseReservation(guid, refusal) => self.refused.push((guid, refusal)),
-                Effect::Do(guid, deed) => {
+                ExecutorOutput::Emit(event) => self.emit(&event),
+                ExecutorOutput::RefuseReservation(guid, refusal) => {
+                    self.refused.push((guid, refusal))
+                }
+                ExecutorOutput::Do(guid, deed) => {
                     if let Some(deed) = keeping.allow(&self.depot, &guid, deed) {
                         debug!(container = %guid, ?deed, "perform");
                         self.runtime.perform(&guid, deed);
                     }
                 }
-                Effect::Forget(guid, why) => {
+                ExecutorOutput::Forget(guid, why) => {
                     let forgotten = self.records.forget(&guid);
                     self.complain("strike out", &guid, forgotten);
                     match why {
-                        Forgotten::Deleted => info!(container = %guid, "container deleted"),
-                        Forgotten::Expired => warn!(container = %guid, "reservation expired"),
-                        Forgotten::StoppedBeforeRunning => {
+                        RemovalReason::Deleted => info!(container = %guid, "container deleted"),
+                        RemovalReason::Expired => warn!(container = %guid, "reservation expired"),
+                        RemovalReason::StoppedBeforeRunning => {
                             info!(container = %guid, "reservation stopped");
                         }
                     }
                     self.answer_deletes(&guid, &Ok(()));
                 }
-                Effect::DeleteFailed(guid, reason) => {
+                ExecutorOutput::DeleteFailed(guid, reason) => {
                     error!(container = %guid, reason, "container cannot be deleted");
                     let error = CallError::NotDeleted(guid.clone(), reason);
                     self.answer_deletes(&guid, &Err(error));

@@ -12,7 +12,7 @@ use volvox_protocol::action::EnvironmentVariable;
 use volvox_protocol::actual_lrp::PortMapping;
 use volvox_protocol::id::InstanceGuid;
 
-use crate::container::network::NetworkFacts;
+use crate::container::network::ContainerNetwork;
 use crate::container::spec::Limits;
 
 /// Where in the container an instance finds its certificate and key.
@@ -65,7 +65,7 @@ pub fn container_environment(facts: &ContainerFacts<'_>) -> Vec<EnvironmentVaria
 }
 
 /// The variables that tell a process how it is reached.
-pub fn network_environment(network: &NetworkFacts) -> Vec<EnvironmentVariable> {
+pub fn network_environment(network: &ContainerNetwork) -> Vec<EnvironmentVariable> {
     let external = network.external_address;
     let mut env = vec![
         variable("CF_INSTANCE_IP", external.to_string()),

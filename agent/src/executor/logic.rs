@@ -4,11 +4,11 @@
 //! `apply(now, input)` decides everything and does nothing. The rep's calls, the outcomes of what
 //! the machine did and the passing of time are inputs; what the machine has to do and what the rep
 //! is told are effects, to be performed in order. What holds:
-//! - [`Effect::Keep`] comes first: what is decided is written down before it is done. After a
-//!   restart [`Depot::restore`] goes on from there, and nothing is done twice that must not be:
+//! - [`ExecutorOutput::Keep`] comes first: what is decided is written down before it is done. After a
+//!   restart [`Executor::restore`] goes on from there, and nothing is done twice that must not be:
 //!   a process whose start was not seen has failed to start.
 //! - The machine is asked to destroy a container when nothing else is under way in it.
-//! - Every guid that was reserved leaves by [`Effect::Forget`], once.
+//! - Every guid that was reserved leaves by [`ExecutorOutput::Forget`], once.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -27,23 +27,24 @@ use volvox_protocol::container::RunResult;
 use volvox_protocol::id::CellId;
 use volvox_protocol::time::Timestamp;
 
-use super::environment::{LimitSettings, network_environment, process_environment};
-use super::narration::Narration;
-use super::registry::{
-    self, Container, ContainerEvent, Deletion, Forgotten, RESERVATION_EXPIRY, Refusal, Registry,
+use super::container_store::{
+    self, Container, ContainerEvent, ContainerStore, Deletion, ExecutorRefusal, RESERVATION_EXPIRY,
+    RemovalReason,
 };
+use super::environment::{LimitSettings, network_environment, process_environment};
+use super::lifecycle_log::LifecycleLine;
 use super::resources::Resources;
 use super::steps::{self, StepSettings, StepTree};
 use super::timers::Timers;
-use super::work::{Owner, Work};
+use super::workload::{Owner, Workload};
 use crate::container::exit::{End, Exit};
 use crate::container::guid::ContainerGuid;
-use crate::container::network::NetworkFacts;
-use crate::container::op::{Deed, Outcome};
-use crate::container::spec::{LogLine, LogStream, Output, ProcessSpec};
+use crate::container::network::ContainerNetwork;
+use crate::container::op::{ContainerOp, OpOutcome};
+use crate::container::spec::{LogLine, LogStream, OutputTarget, ProcessSpec};
 use crate::container::step::{StepEvent, StepId};
 
-pub use restore::{Restored, Saved};
+pub use restore::{RecoveredContainer, SavedContainer};
 
 /// Lines that may wait for a container to be made.
 const WAITING_LINES: usize = 64;
@@ -53,7 +54,7 @@ const SIGKILL: i32 = 9;
 
 /// A cell's own numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct ExecutorSettings {
     /// Which cell this is, for the lines in applications' logs.
     pub cell_id: CellId,
     /// All of its room.
@@ -68,10 +69,10 @@ pub struct Settings {
     pub host_address: Option<IpAddr>,
 }
 
-impl Settings {
+impl ExecutorSettings {
     /// The usual numbers for a cell with this much room.
     pub fn new(cell_id: CellId, capacity: CellCapacity) -> Self {
-        Settings {
+        ExecutorSettings {
             cell_id,
             capacity,
             reservation_expiry: RESERVATION_EXPIRY,
@@ -84,24 +85,24 @@ impl Settings {
 
 /// What somebody wants of the depot, or tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Input {
+pub enum ExecutorInput {
     /// The rep wants room for these. Each is taken or refused for itself, in this order.
-    Reserve(Vec<Wanted>),
+    Reserve(Vec<ReservationRequest>),
     /// The rep wants a reservation to become a container with this work.
-    Run(ContainerGuid, Work),
+    Run(ContainerGuid, Workload),
     /// The rep wants it to stop, gracefully.
     Stop(ContainerGuid),
     /// The rep wants it gone.
     Delete(ContainerGuid),
     /// The machine tells what came of a deed, or that something has happened to it.
-    Outcome(ContainerGuid, Outcome),
+    Outcome(ContainerGuid, OpOutcome),
     /// Time has passed.
     Wake,
 }
 
 /// Room that is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ReservationRequest {
     /// For whom.
     pub owner: Owner,
     /// How much.
@@ -110,32 +111,32 @@ pub struct Wanted {
 
 /// What the driver has to do, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
-    /// Write down how far this one is: [`Depot::progress`].
+pub enum ExecutorOutput {
+    /// Write down how far this one is: [`Executor::progress`].
     Keep(ContainerGuid),
     /// Write down what this one is to do: it will be needed after a restart.
-    KeepWork(ContainerGuid, Work),
+    KeepWork(ContainerGuid, Workload),
     /// Tell the rep.
     Emit(ContainerEvent),
     /// Tell whoever asked that this one got no room.
-    RefuseReservation(ContainerGuid, Refusal),
+    RefuseReservation(ContainerGuid, ExecutorRefusal),
     /// Have the machine do something for this container.
-    Do(ContainerGuid, Deed),
+    Do(ContainerGuid, ContainerOp),
     /// It is not there any more: strike out what was written down, and tell who waits for it.
-    Forget(ContainerGuid, Forgotten),
+    Forget(ContainerGuid, RemovalReason),
     /// It could not be taken away: tell who waits for it.
     DeleteFailed(ContainerGuid, String),
 }
 
 /// What is known of one container beside its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Held {
+struct ContainerRun {
     owner: Owner,
     #[serde(skip)]
-    work: Option<Work>,
-    network: Option<NetworkFacts>,
+    work: Option<Workload>,
+    network: Option<ContainerNetwork>,
     tree: Option<StepTree>,
-    making: Making,
+    making: CreateState,
     /// How the steps ended, while the result file is read.
     finished: Option<RunResult>,
     /// The contents of the result file.
@@ -151,7 +152,7 @@ struct Held {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Making {
+enum CreateState {
     NotBegun,
     Underway,
     Abandoned,
@@ -159,14 +160,14 @@ enum Making {
     Failed,
 }
 
-impl Held {
+impl ContainerRun {
     fn new(owner: Owner) -> Self {
-        Held {
+        ContainerRun {
             owner,
             work: None,
             network: None,
             tree: None,
-            making: Making::NotBegun,
+            making: CreateState::NotBegun,
             finished: None,
             result: String::new(),
             gone: false,
@@ -185,7 +186,7 @@ pub struct ContainerView {
     /// Whose it is.
     pub owner: Owner,
     /// How it is reached, once it is made.
-    pub network: Option<NetworkFacts>,
+    pub network: Option<ContainerNetwork>,
     /// The contents of its result file, once it has completed.
     pub task_result: String,
 }
@@ -194,40 +195,40 @@ pub struct ContainerView {
 #[derive(Debug, Serialize)]
 pub struct Progress<'a> {
     container: &'a Container,
-    held: &'a Held,
+    held: &'a ContainerRun,
 }
 
 /// All containers of a cell, and what is under way in them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Depot {
-    settings: Settings,
-    registry: Registry,
-    held: BTreeMap<ContainerGuid, Held>,
+pub struct Executor {
+    settings: ExecutorSettings,
+    registry: ContainerStore,
+    held: BTreeMap<ContainerGuid, ContainerRun>,
     timers: Timers,
 }
 
 /// One call of `apply`: the time, and the effects so far.
-struct Turn {
+struct Txn {
     now: Timestamp,
-    effects: Vec<Effect>,
+    effects: Vec<ExecutorOutput>,
     touched: BTreeSet<ContainerGuid>,
 }
 
-impl Turn {
+impl Txn {
     fn new(now: Timestamp) -> Self {
-        Turn { now, effects: Vec::new(), touched: BTreeSet::new() }
+        Txn { now, effects: Vec::new(), touched: BTreeSet::new() }
     }
 
-    fn perform(&mut self, guid: &ContainerGuid, deed: Deed) {
-        self.effects.push(Effect::Do(guid.clone(), deed));
+    fn perform(&mut self, guid: &ContainerGuid, deed: ContainerOp) {
+        self.effects.push(ExecutorOutput::Do(guid.clone(), deed));
     }
 }
 
-impl Depot {
+impl Executor {
     /// The depot of an empty cell.
-    pub fn new(settings: Settings) -> Self {
-        let registry = Registry::new(settings.capacity, settings.reservation_expiry);
-        Depot { settings, registry, held: BTreeMap::new(), timers: Timers::default() }
+    pub fn new(settings: ExecutorSettings) -> Self {
+        let registry = ContainerStore::new(settings.capacity, settings.reservation_expiry);
+        Executor { settings, registry, held: BTreeMap::new(), timers: Timers::default() }
     }
 
     /// The cell's room, and what is left of it.
@@ -263,137 +264,156 @@ impl Depot {
         matches!(self.held.get(guid).map(|it| &it.owner), Some(Owner::Task { .. }))
     }
 
-    /// When to say [`Input::Wake`] next, if ever.
+    /// When to say [`ExecutorInput::Wake`] next, if ever.
     pub fn next_wake(&self) -> Option<Timestamp> {
         self.timers.next().into_iter().chain(self.registry.next_expiry()).min()
     }
 
     /// Decides about one input. A refusal changes nothing.
-    pub fn apply(&mut self, now: Timestamp, input: Input) -> Result<Vec<Effect>, Refusal> {
-        let mut turn = Turn::new(now);
+    pub fn apply(
+        &mut self,
+        now: Timestamp,
+        input: ExecutorInput,
+    ) -> Result<Vec<ExecutorOutput>, ExecutorRefusal> {
+        let mut turn = Txn::new(now);
         match input {
-            Input::Reserve(wanted) => self.reserve(&mut turn, wanted),
-            Input::Run(guid, work) => self.run(&mut turn, guid, work)?,
-            Input::Stop(guid) => self.tell(&mut turn, registry::Input::Stop(guid))?,
-            Input::Delete(guid) => self.tell(&mut turn, registry::Input::Delete(guid))?,
-            Input::Outcome(guid, outcome) => self.outcome(&mut turn, guid, outcome)?,
-            Input::Wake => self.wake(&mut turn),
+            ExecutorInput::Reserve(wanted) => self.reserve(&mut turn, wanted),
+            ExecutorInput::Run(guid, work) => self.run(&mut turn, guid, work)?,
+            ExecutorInput::Stop(guid) => {
+                self.tell(&mut turn, container_store::StoreInput::Stop(guid))?
+            }
+            ExecutorInput::Delete(guid) => {
+                self.tell(&mut turn, container_store::StoreInput::Delete(guid))?
+            }
+            ExecutorInput::Outcome(guid, outcome) => self.outcome(&mut turn, guid, outcome)?,
+            ExecutorInput::Wake => self.wake(&mut turn),
         }
         Ok(self.close(turn))
     }
 
     /// Puts first what must be first.
-    fn close(&mut self, turn: Turn) -> Vec<Effect> {
+    fn close(&mut self, turn: Txn) -> Vec<ExecutorOutput> {
         let kept = turn.touched.into_iter().filter(|guid| self.held.contains_key(guid));
-        kept.map(Effect::Keep).chain(turn.effects).collect()
+        kept.map(ExecutorOutput::Keep).chain(turn.effects).collect()
     }
 
     fn outcome(
         &mut self,
-        turn: &mut Turn,
+        turn: &mut Txn,
         guid: ContainerGuid,
-        outcome: Outcome,
-    ) -> Result<(), Refusal> {
+        outcome: OpOutcome,
+    ) -> Result<(), ExecutorRefusal> {
         match outcome {
-            Outcome::Made(network) => self.made(turn, guid, network),
-            Outcome::NotMade(reason) => self.not_made(turn, guid, &reason),
-            Outcome::Step(event) => self.step(turn, &guid, steps::Input::Event(event)),
-            Outcome::ResultRead(read) => self.result_read(turn, guid, read),
-            Outcome::Gone => self.gone(turn, &guid),
-            Outcome::Destroyed => self.tell(turn, registry::Input::Destroyed(guid))?,
-            Outcome::DestroyFailed(reason) => self.not_destroyed(turn, guid, reason)?,
+            OpOutcome::Made(network) => self.made(turn, guid, network),
+            OpOutcome::NotMade(reason) => self.not_made(turn, guid, &reason),
+            OpOutcome::Step(event) => self.step(turn, &guid, steps::StepInput::Event(event)),
+            OpOutcome::ResultRead(read) => self.result_read(turn, guid, read),
+            OpOutcome::Gone => self.gone(turn, &guid),
+            OpOutcome::Destroyed => {
+                self.tell(turn, container_store::StoreInput::Destroyed(guid))?
+            }
+            OpOutcome::DestroyFailed(reason) => self.not_destroyed(turn, guid, reason)?,
         }
         Ok(())
     }
 
-    fn reserve(&mut self, turn: &mut Turn, wanted: Vec<Wanted>) {
-        for Wanted { owner, resources } in wanted {
+    fn reserve(&mut self, turn: &mut Txn, wanted: Vec<ReservationRequest>) {
+        for ReservationRequest { owner, resources } in wanted {
             let guid = owner.container();
             let is_new = !self.held.contains_key(&guid);
-            let reservation = registry::Reservation { guid: guid.clone(), resources };
+            let reservation = container_store::Reservation { guid: guid.clone(), resources };
             // Reserving is never refused as a whole; each answer is an effect.
-            let _ = self.tell(turn, registry::Input::Reserve(vec![reservation]));
+            let _ = self.tell(turn, container_store::StoreInput::Reserve(vec![reservation]));
             if is_new && self.registry.container(&guid).is_some() {
                 turn.touched.insert(guid.clone());
-                self.held.insert(guid, Held::new(owner));
+                self.held.insert(guid, ContainerRun::new(owner));
             }
         }
     }
 
-    fn run(&mut self, turn: &mut Turn, guid: ContainerGuid, work: Work) -> Result<(), Refusal> {
+    fn run(
+        &mut self,
+        turn: &mut Txn,
+        guid: ContainerGuid,
+        work: Workload,
+    ) -> Result<(), ExecutorRefusal> {
         let before = turn.effects.len();
-        self.tell(turn, registry::Input::Run(guid.clone()))?;
-        turn.effects.insert(before, Effect::KeepWork(guid.clone(), work.clone()));
+        self.tell(turn, container_store::StoreInput::Run(guid.clone()))?;
+        turn.effects.insert(before, ExecutorOutput::KeepWork(guid.clone(), work.clone()));
         let plan = work.plan(self.settings.limits);
         if let Some(held) = self.held.get_mut(&guid) {
             held.work = Some(work);
-            held.making = Making::Underway;
+            held.making = CreateState::Underway;
         }
-        self.narrate(turn, &guid, Narration::Creating);
-        turn.perform(&guid, Deed::Make(Box::new(plan)));
+        self.narrate(turn, &guid, LifecycleLine::Creating);
+        turn.perform(&guid, ContainerOp::Make(Box::new(plan)));
         Ok(())
     }
 
     /// Has the registry decide, and does what it says.
-    fn tell(&mut self, turn: &mut Turn, input: registry::Input) -> Result<(), Refusal> {
+    fn tell(
+        &mut self,
+        turn: &mut Txn,
+        input: container_store::StoreInput,
+    ) -> Result<(), ExecutorRefusal> {
         for effect in self.registry.apply(turn.now, input)? {
             self.follow(turn, effect);
         }
         Ok(())
     }
 
-    fn follow(&mut self, turn: &mut Turn, effect: registry::Effect) {
+    fn follow(&mut self, turn: &mut Txn, effect: container_store::StoreOutput) {
         match effect {
-            registry::Effect::Emit(event) => {
+            container_store::StoreOutput::Emit(event) => {
                 turn.touched.insert(event.guid().clone());
-                turn.effects.push(Effect::Emit(event));
+                turn.effects.push(ExecutorOutput::Emit(event));
             }
-            registry::Effect::RefuseReservation(guid, refusal) => {
-                turn.effects.push(Effect::RefuseReservation(guid, refusal));
+            container_store::StoreOutput::RefuseReservation(guid, refusal) => {
+                turn.effects.push(ExecutorOutput::RefuseReservation(guid, refusal));
             }
             // `run` has the plan, and has it made.
-            registry::Effect::Create(guid) => drop(turn.touched.insert(guid)),
-            registry::Effect::AbandonCreate(guid) => self.abandon(turn, &guid),
-            registry::Effect::BeginSteps(guid) => self.begin_steps(turn, &guid),
-            registry::Effect::CancelSteps(guid) => {
-                self.narrate(turn, &guid, Narration::Stopping);
-                self.step(turn, &guid, steps::Input::Cancel);
+            container_store::StoreOutput::Create(guid) => drop(turn.touched.insert(guid)),
+            container_store::StoreOutput::AbandonCreate(guid) => self.abandon(turn, &guid),
+            container_store::StoreOutput::BeginSteps(guid) => self.begin_steps(turn, &guid),
+            container_store::StoreOutput::CancelSteps(guid) => {
+                self.narrate(turn, &guid, LifecycleLine::Stopping);
+                self.step(turn, &guid, steps::StepInput::Cancel);
             }
-            registry::Effect::Destroy(guid) => {
-                self.narrate(turn, &guid, Narration::Destroying);
+            container_store::StoreOutput::Destroy(guid) => {
+                self.narrate(turn, &guid, LifecycleLine::Destroying);
                 turn.touched.insert(guid.clone());
                 self.destroy_when_quiet(turn, &guid);
             }
-            registry::Effect::Forget(guid, why) => {
+            container_store::StoreOutput::Forget(guid, why) => {
                 self.held.remove(&guid);
                 self.timers.forget(&guid);
-                turn.effects.push(Effect::Forget(guid, why));
+                turn.effects.push(ExecutorOutput::Forget(guid, why));
             }
         }
     }
 
     // Making.
 
-    fn abandon(&mut self, turn: &mut Turn, guid: &ContainerGuid) {
+    fn abandon(&mut self, turn: &mut Txn, guid: &ContainerGuid) {
         let Some(held) = self.held.get_mut(guid) else { return };
-        if held.making == Making::Underway {
-            held.making = Making::Abandoned;
+        if held.making == CreateState::Underway {
+            held.making = CreateState::Abandoned;
             turn.touched.insert(guid.clone());
-            turn.perform(guid, Deed::Abandon);
+            turn.perform(guid, ContainerOp::Abandon);
         }
     }
 
-    fn made(&mut self, turn: &mut Turn, guid: ContainerGuid, network: NetworkFacts) {
+    fn made(&mut self, turn: &mut Txn, guid: ContainerGuid, network: ContainerNetwork) {
         let Some(held) = self.held.get_mut(&guid) else { return };
-        held.making = Making::Made;
+        held.making = CreateState::Made;
         held.network = Some(network);
         turn.touched.insert(guid.clone());
         for line in std::mem::take(&mut held.lines) {
-            turn.perform(&guid, Deed::Log(line));
+            turn.perform(&guid, ContainerOp::Log(line));
         }
-        self.narrate(turn, &guid, Narration::Created);
+        self.narrate(turn, &guid, LifecycleLine::Created);
         // Refused when somebody has stopped or deleted it in the meantime: it is not begun then.
-        let _ = self.tell(turn, registry::Input::Created(guid.clone()));
+        let _ = self.tell(turn, container_store::StoreInput::Created(guid.clone()));
         if self.held.get(&guid).is_some_and(|it| it.gone) {
             // It died before anybody knew that it was made.
             self.gone(turn, &guid);
@@ -401,38 +421,38 @@ impl Depot {
         self.destroy_when_quiet(turn, &guid);
     }
 
-    fn not_made(&mut self, turn: &mut Turn, guid: ContainerGuid, reason: &str) {
+    fn not_made(&mut self, turn: &mut Txn, guid: ContainerGuid, reason: &str) {
         let Some(held) = self.held.get_mut(&guid) else { return };
-        held.making = Making::Failed;
+        held.making = CreateState::Failed;
         turn.touched.insert(guid.clone());
-        self.narrate(turn, &guid, Narration::FailedToCreate(reason));
+        self.narrate(turn, &guid, LifecycleLine::FailedToCreate(reason));
         let result = RunResult {
             failed: true,
             failure_reason: reason.to_owned(),
             retryable: true,
             stopped: false,
         };
-        let _ = self.tell(turn, registry::Input::Completed(guid.clone(), result));
+        let _ = self.tell(turn, container_store::StoreInput::Completed(guid.clone(), result));
         self.destroy_when_quiet(turn, &guid);
     }
 
     // Steps.
 
-    fn begin_steps(&mut self, turn: &mut Turn, guid: &ContainerGuid) {
+    fn begin_steps(&mut self, turn: &mut Txn, guid: &ContainerGuid) {
         let Some(held) = self.held.get_mut(guid) else { return };
         let Some(work) = &held.work else { return };
         held.tree = Some(StepTree::new(&work.steps(), self.settings.steps));
-        self.step(turn, guid, steps::Input::Begin);
+        self.step(turn, guid, steps::StepInput::Begin);
     }
 
-    fn step(&mut self, turn: &mut Turn, guid: &ContainerGuid, input: steps::Input) {
+    fn step(&mut self, turn: &mut Txn, guid: &ContainerGuid, input: steps::StepInput) {
         let Some(held) = self.held.get_mut(guid) else { return };
         let ended = match &input {
-            steps::Input::Event(StepEvent::ProcessExited(exit)) => Some(exit.id),
-            steps::Input::Event(_)
-            | steps::Input::Begin
-            | steps::Input::TimerFired(_)
-            | steps::Input::Cancel => None,
+            steps::StepInput::Event(StepEvent::ProcessExited(exit)) => Some(exit.id),
+            steps::StepInput::Event(_)
+            | steps::StepInput::Begin
+            | steps::StepInput::TimerFired(_)
+            | steps::StepInput::Cancel => None,
         };
         let Some(tree) = &mut held.tree else { return };
         let effects = tree.apply(turn.now, input);
@@ -440,49 +460,55 @@ impl Depot {
         self.apply_steps(turn, guid, effects);
         if let Some(process) = ended {
             // What it makes is written down by now: the record of the exit is not needed again.
-            turn.perform(guid, Deed::ForgetExit(process));
+            turn.perform(guid, ContainerOp::ForgetExit(process));
         }
     }
 
-    fn apply_steps(&mut self, turn: &mut Turn, guid: &ContainerGuid, effects: Vec<steps::Effect>) {
+    fn apply_steps(
+        &mut self,
+        turn: &mut Txn,
+        guid: &ContainerGuid,
+        effects: Vec<steps::StepOutput>,
+    ) {
         for effect in effects {
             match effect {
-                steps::Effect::StartTimer { timer, after } => {
+                steps::StepOutput::StartTimer { timer, after } => {
                     self.timers.start(turn.now + after, guid, timer);
                 }
-                steps::Effect::CancelTimer { timer } => self.timers.cancel(guid, timer),
-                steps::Effect::Ready => {
-                    let _ = self.tell(turn, registry::Input::Running(guid.clone()));
+                steps::StepOutput::CancelTimer { timer } => self.timers.cancel(guid, timer),
+                steps::StepOutput::Ready => {
+                    let _ = self.tell(turn, container_store::StoreInput::Running(guid.clone()));
                 }
-                steps::Effect::Routable(routable) => {
-                    let _ = self.tell(turn, registry::Input::Routable(guid.clone(), routable));
+                steps::StepOutput::Routable(routable) => {
+                    let _ = self
+                        .tell(turn, container_store::StoreInput::Routable(guid.clone(), routable));
                 }
-                steps::Effect::Finished(result) => self.finish(turn, guid, result),
-                steps::Effect::Spawn { step, run, output, source } => {
+                steps::StepOutput::Finished(result) => self.finish(turn, guid, result),
+                steps::StepOutput::Spawn { step, run, output, source } => {
                     let env = self.environment(guid, &run.env);
                     let process = process(step, *run, env, output, source);
-                    turn.perform(guid, Deed::Spawn(Box::new(process)));
+                    turn.perform(guid, ContainerOp::Spawn(Box::new(process)));
                 }
-                steps::Effect::Signal { step, signal } => {
-                    turn.perform(guid, Deed::Signal(step, signal));
+                steps::StepOutput::Signal { step, signal } => {
+                    turn.perform(guid, ContainerOp::Signal(step, signal));
                 }
-                steps::Effect::StartDownload { step, download, .. } => {
-                    turn.perform(guid, Deed::Download(step, download));
+                steps::StepOutput::StartDownload { step, download, .. } => {
+                    turn.perform(guid, ContainerOp::Download(step, download));
                 }
-                steps::Effect::StartUpload { step, upload, .. } => {
-                    turn.perform(guid, Deed::Upload(step, upload));
+                steps::StepOutput::StartUpload { step, upload, .. } => {
+                    turn.perform(guid, ContainerOp::Upload(step, upload));
                 }
-                steps::Effect::CancelTransfer { step } => {
-                    turn.perform(guid, Deed::CancelTransfer(step));
+                steps::StepOutput::CancelTransfer { step } => {
+                    turn.perform(guid, ContainerOp::CancelTransfer(step));
                 }
-                steps::Effect::RunCheck { step, check, timeout } => {
-                    turn.perform(guid, Deed::Check { step, check, timeout });
+                steps::StepOutput::RunCheck { step, check, timeout } => {
+                    turn.perform(guid, ContainerOp::Check { step, check, timeout });
                 }
-                steps::Effect::CancelCheck { step } => {
-                    turn.perform(guid, Deed::CancelCheck(step));
+                steps::StepOutput::CancelCheck { step } => {
+                    turn.perform(guid, ContainerOp::CancelCheck(step));
                 }
-                steps::Effect::Log { source, stream, text } => {
-                    turn.perform(guid, Deed::Log(LogLine { source, stream, text }));
+                steps::StepOutput::Log { source, stream, text } => {
+                    turn.perform(guid, ContainerOp::Log(LogLine { source, stream, text }));
                 }
             }
         }
@@ -500,7 +526,7 @@ impl Depot {
     }
 
     /// The steps are over. A task that succeeded may have left a result to be read first.
-    fn finish(&mut self, turn: &mut Turn, guid: &ContainerGuid, result: RunResult) {
+    fn finish(&mut self, turn: &mut Txn, guid: &ContainerGuid, result: RunResult) {
         self.timers.forget(guid);
         let Some(held) = self.held.get_mut(guid) else { return };
         // The tree calls stopped whatever was cancelled. What died as a whole was cancelled by us.
@@ -514,15 +540,15 @@ impl Depot {
         } else {
             result
         };
-        let path = held.work.as_ref().map_or("", Work::result_file);
+        let path = held.work.as_ref().map_or("", Workload::result_file);
         if path.is_empty() || result.failed || result.stopped {
             return self.complete(turn, guid, result);
         }
         held.finished = Some(result);
-        turn.perform(guid, Deed::ReadResult(path.to_owned()));
+        turn.perform(guid, ContainerOp::ReadResult(path.to_owned()));
     }
 
-    fn result_read(&mut self, turn: &mut Turn, guid: ContainerGuid, read: Result<String, String>) {
+    fn result_read(&mut self, turn: &mut Txn, guid: ContainerGuid, read: Result<String, String>) {
         let Some(held) = self.held.get_mut(&guid) else { return };
         let Some(mut result) = held.finished.take() else { return };
         turn.touched.insert(guid.clone());
@@ -536,21 +562,21 @@ impl Depot {
         self.complete(turn, &guid, result);
     }
 
-    fn complete(&mut self, turn: &mut Turn, guid: &ContainerGuid, result: RunResult) {
-        let _ = self.tell(turn, registry::Input::Completed(guid.clone(), result));
+    fn complete(&mut self, turn: &mut Txn, guid: &ContainerGuid, result: RunResult) {
+        let _ = self.tell(turn, container_store::StoreInput::Completed(guid.clone(), result));
         self.destroy_when_quiet(turn, guid);
     }
 
     /// All that ran is dead, and nothing can be started any more. The tree hears of each end.
-    fn gone(&mut self, turn: &mut Turn, guid: &ContainerGuid) {
+    fn gone(&mut self, turn: &mut Txn, guid: &ContainerGuid) {
         let Some(held) = self.held.get_mut(guid) else { return };
         held.gone = true;
         turn.touched.insert(guid.clone());
-        self.step(turn, guid, steps::Input::Cancel);
+        self.step(turn, guid, steps::StepInput::Cancel);
         // An end may begin a further process, which ends as soon as it is known.
         while let Some(step) = self.first_process(guid) {
             let killed = Exit::new(step.0, End::Signal(SIGKILL));
-            self.step(turn, guid, steps::Input::Event(StepEvent::ProcessExited(killed)));
+            self.step(turn, guid, steps::StepInput::Event(StepEvent::ProcessExited(killed)));
         }
         turn.effects.retain(|effect| !is_for_processes(guid, effect));
     }
@@ -563,70 +589,75 @@ impl Depot {
     // The end.
 
     /// Asks the machine to take a container away, as soon as nothing is under way in it.
-    fn destroy_when_quiet(&mut self, turn: &mut Turn, guid: &ContainerGuid) {
+    fn destroy_when_quiet(&mut self, turn: &mut Txn, guid: &ContainerGuid) {
         let deletion = self.registry.container(guid).map(|it| it.deletion);
         let Some(held) = self.held.get_mut(guid) else { return };
         if deletion != Some(Deletion::Underway) || held.destroying {
             return;
         }
         match held.making {
-            Making::Underway => return self.abandon(turn, guid),
-            Making::Abandoned => return,
-            Making::NotBegun | Making::Made | Making::Failed => {}
+            CreateState::Underway => return self.abandon(turn, guid),
+            CreateState::Abandoned => return,
+            CreateState::NotBegun | CreateState::Made | CreateState::Failed => {}
         }
         match &held.tree {
             // It comes back here when the tree has finished.
             Some(tree) if !tree.is_finished() => {
-                return self.step(turn, guid, steps::Input::Cancel);
+                return self.step(turn, guid, steps::StepInput::Cancel);
             }
             Some(_) | None => {}
         }
         if held.finished.is_none() {
             held.destroying = true;
-            turn.perform(guid, Deed::Destroy);
+            turn.perform(guid, ContainerOp::Destroy);
         }
     }
 
     fn not_destroyed(
         &mut self,
-        turn: &mut Turn,
+        turn: &mut Txn,
         guid: ContainerGuid,
         reason: String,
-    ) -> Result<(), Refusal> {
-        self.tell(turn, registry::Input::DestroyFailed(guid.clone()))?;
+    ) -> Result<(), ExecutorRefusal> {
+        self.tell(turn, container_store::StoreInput::DestroyFailed(guid.clone()))?;
         if let Some(held) = self.held.get_mut(&guid) {
             held.destroying = false;
         }
         turn.touched.insert(guid.clone());
-        self.narrate(turn, &guid, Narration::FailedToDestroy);
-        turn.effects.push(Effect::DeleteFailed(guid, reason));
+        self.narrate(turn, &guid, LifecycleLine::FailedToDestroy);
+        turn.effects.push(ExecutorOutput::DeleteFailed(guid, reason));
         Ok(())
     }
 
     // Time.
 
-    fn wake(&mut self, turn: &mut Turn) {
+    fn wake(&mut self, turn: &mut Txn) {
         while let Some((guid, timer)) = self.timers.fire(turn.now) {
-            self.step(turn, &guid, steps::Input::TimerFired(timer));
+            self.step(turn, &guid, steps::StepInput::TimerFired(timer));
         }
-        let _ = self.tell(turn, registry::Input::ExpireReservations);
+        let _ = self.tell(turn, container_store::StoreInput::ExpireReservations);
     }
 
     // Telling.
 
     /// A line about the container in its own log; kept back while there is none.
-    fn narrate(&mut self, turn: &mut Turn, guid: &ContainerGuid, what: Narration<'_>) {
+    fn narrate(&mut self, turn: &mut Txn, guid: &ContainerGuid, what: LifecycleLine<'_>) {
         let Some(held) = self.held.get_mut(guid) else { return };
-        let source =
-            held.work.as_ref().map_or(super::narration::DEFAULT_LOG_SOURCE, Work::log_source);
+        let source = held
+            .work
+            .as_ref()
+            .map_or(super::lifecycle_log::DEFAULT_LOG_SOURCE, Workload::log_source);
         let line = LogLine {
             source: source.to_owned(),
             stream: LogStream::Out,
             text: what.line(&self.settings.cell_id, guid.as_str()),
         };
         match held.making {
-            Making::Made => turn.perform(guid, Deed::Log(line)),
-            Making::NotBegun | Making::Underway | Making::Abandoned | Making::Failed => {
+            CreateState::Made => turn.perform(guid, ContainerOp::Log(line)),
+            CreateState::NotBegun
+            | CreateState::Underway
+            | CreateState::Abandoned
+            | CreateState::Failed => {
                 if held.lines.len() < WAITING_LINES {
                     held.lines.push(line);
                 }
@@ -640,7 +671,7 @@ fn process(
     step: StepId,
     run: RunAction,
     env: Vec<EnvironmentVariable>,
-    output: Output,
+    output: OutputTarget,
     source: String,
 ) -> ProcessSpec {
     ProcessSpec {
@@ -658,7 +689,7 @@ fn process(
 }
 
 /// Whether an effect is about a process of this container.
-fn is_for_processes(guid: &ContainerGuid, effect: &Effect) -> bool {
-    let Effect::Do(of, deed) = effect else { return false };
+fn is_for_processes(guid: &ContainerGuid, effect: &ExecutorOutput) -> bool {
+    let ExecutorOutput::Do(of, deed) = effect else { return false };
     of == guid && deed.is_for_processes()
 }

@@ -1,7 +1,7 @@
 //! What containers take of the cell: memory, disk, and places.
 //!
 //! Not a measurement: a container counts with what it asked for, from its reservation to the end
-//! of its deletion. The [`registry`](super::registry) takes and gives back; nobody else does. What
+//! of its deletion. The [`container_store`](super::container_store) takes and gives back; nobody else does. What
 //! is taken is never negative and never wraps.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]

@@ -1,7 +1,7 @@
 //! The step tree: what runs in a container, in which order, when it is healthy and how it ends.
 //!
 //! A [`StepTree`] is built from a [`StepSpec`] and then fed: outcomes, fired timers and at most one
-//! cancel go in, [`Effect`]s come out. It starts nothing itself and knows no clock but the `now` it
+//! cancel go in, [`StepOutput`]s come out. It starts nothing itself and knows no clock but the `now` it
 //! is given, so the same inputs make the same effects, to the byte.
 //!
 //! ```text
@@ -22,6 +22,7 @@
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 mod checks;
+mod context;
 mod error;
 mod group;
 mod health;
@@ -34,7 +35,6 @@ mod step;
 #[cfg(test)]
 mod tests;
 mod transfer;
-mod turn;
 mod wrap;
 
 use crate::container::step::StepId;
@@ -42,12 +42,12 @@ use serde::{Deserialize, Serialize};
 use volvox_protocol::container::RunResult;
 use volvox_protocol::time::Timestamp;
 
+use context::{Outstanding, StepContext};
 use error::{cut, text_of};
 use health::Readiness;
 use step::Step;
-use turn::{Outstanding, Turn};
 
-pub use message::{Effect, Input, TimerId};
+pub use message::{StepInput, StepOutput, TimerId};
 pub use spec::{StepSettings, StepSpec};
 
 /// All the steps of one container, and how far they are.
@@ -56,13 +56,13 @@ pub struct StepTree {
     settings: StepSettings,
     root: Step,
     readiness: Option<Readiness>,
-    phase: Phase,
+    phase: TreePhase,
     cancelled: bool,
     outstanding: Outstanding,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Phase {
+enum TreePhase {
     New,
     Begun,
     Ready,
@@ -70,21 +70,21 @@ enum Phase {
 }
 
 impl StepTree {
-    /// The tree of this container. Nothing happens before [`Input::Begin`].
+    /// The tree of this container. Nothing happens before [`StepInput::Begin`].
     pub fn new(spec: &StepSpec, settings: StepSettings) -> Self {
         StepTree {
             root: spec.root(),
             readiness: spec.readiness(),
             settings,
-            phase: Phase::New,
+            phase: TreePhase::New,
             cancelled: false,
             outstanding: Outstanding::default(),
         }
     }
 
-    /// Whether [`Effect::Finished`] was returned.
+    /// Whether [`StepOutput::Finished`] was returned.
     pub fn is_finished(&self) -> bool {
-        self.phase == Phase::Finished
+        self.phase == TreePhase::Finished
     }
 
     /// The processes that were spawned and whose exit was not told yet.
@@ -96,24 +96,24 @@ impl StepTree {
     ///
     /// What comes too late (a timer that was cancelled in the meantime, a second cancel) or names
     /// something unknown is no error: it has no effect.
-    pub fn apply(&mut self, now: Timestamp, input: Input) -> Vec<Effect> {
+    pub fn apply(&mut self, now: Timestamp, input: StepInput) -> Vec<StepOutput> {
         if self.is_finished() || !self.outstanding.settle(&input) {
             return Vec::new();
         }
-        let mut turn = Turn::new(now, self.settings, &mut self.outstanding);
+        let mut turn = StepContext::new(now, self.settings, &mut self.outstanding);
         match input {
-            Input::Begin => {
-                if self.phase == Phase::New {
-                    self.phase = Phase::Begun;
+            StepInput::Begin => {
+                if self.phase == TreePhase::New {
+                    self.phase = TreePhase::Begun;
                     self.root.begin(&mut turn);
                 }
             }
-            Input::Cancel => {
+            StepInput::Cancel => {
                 self.cancelled = true;
                 self.root.cancel(&mut turn);
                 self.readiness.iter_mut().for_each(|it| it.stop(&mut turn));
             }
-            Input::Event(_) | Input::TimerFired(_) => {
+            StepInput::Event(_) | StepInput::TimerFired(_) => {
                 self.root.handle(&mut turn, &input);
                 self.readiness.iter_mut().for_each(|it| it.handle(&mut turn, &input));
             }
@@ -128,13 +128,13 @@ impl StepTree {
     /// Timers get what is left of their time. Checks and transfers lived in the agent and begin
     /// again under their old ids. Processes do not: each of [`StepTree::processes`] is still there,
     /// or has left its exit status, or was never started, which is a [`StepEvent::SpawnFailed`].
-    pub fn resume(&self, now: Timestamp) -> Vec<Effect> {
+    pub fn resume(&self, now: Timestamp) -> Vec<StepOutput> {
         self.outstanding.again(now)
     }
 
     /// Sees whether the whole has become ready, or has ended.
-    fn look(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
-        let mut turn = Turn::new(now, self.settings, &mut self.outstanding);
+    fn look(&mut self, now: Timestamp, effects: &mut Vec<StepOutput>) {
+        let mut turn = StepContext::new(now, self.settings, &mut self.outstanding);
         if let Some(outcome) = self.root.outcome() {
             let result = match outcome {
                 // Told to stop: whatever its processes made of it is no failure.
@@ -148,14 +148,14 @@ impl StepTree {
             };
             self.readiness.iter_mut().for_each(|it| it.stop(&mut turn));
             effects.append(&mut turn.into_effects());
-            effects.push(Effect::Finished(result));
-            self.phase = Phase::Finished;
+            effects.push(StepOutput::Finished(result));
+            self.phase = TreePhase::Finished;
             debug_assert!(self.outstanding.is_empty(), "left behind: {:?}", self.outstanding);
-        } else if self.phase == Phase::Begun && !self.cancelled && self.root.is_ready() {
-            self.phase = Phase::Ready;
+        } else if self.phase == TreePhase::Begun && !self.cancelled && self.root.is_ready() {
+            self.phase = TreePhase::Ready;
             // First where traffic may go, then that it runs: one event tells both.
-            effects.push(Effect::Routable(self.readiness.is_none()));
-            effects.push(Effect::Ready);
+            effects.push(StepOutput::Routable(self.readiness.is_none()));
+            effects.push(StepOutput::Ready);
             self.readiness.iter_mut().for_each(|it| it.begin(&mut turn));
             effects.append(&mut turn.into_effects());
         }

@@ -16,8 +16,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::error;
 
-use super::logic::{Progress, Saved};
-use super::work::Work;
+use super::logic::{Progress, SavedContainer};
+use super::workload::Workload;
 use crate::container::guid::ContainerGuid;
 
 const PROGRESS: &str = "progress";
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The records of one cell. Only one at a time may have them open.
 #[derive(Debug)]
-pub struct Records {
+pub struct ContainerRecords {
     folder: PathBuf,
     _lock: File,
 }
@@ -56,7 +56,7 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Records
     move |source| RecordsError::Io { doing, path, source }
 }
 
-impl Records {
+impl ContainerRecords {
     /// Opens the folder, or makes it.
     pub fn open(folder: &Path) -> Result<Self, RecordsError> {
         let mut builder = fs::DirBuilder::new();
@@ -73,7 +73,7 @@ impl Records {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match lock.try_lock() {
-                Ok(()) => return Ok(Records { folder: folder.to_owned(), _lock: lock }),
+                Ok(()) => return Ok(ContainerRecords { folder: folder.to_owned(), _lock: lock }),
                 Err(fs::TryLockError::WouldBlock) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
@@ -96,7 +96,7 @@ impl Records {
     }
 
     /// Writes down what a container is to do.
-    pub fn keep_work(&self, guid: &ContainerGuid, work: &Work) -> Result<(), RecordsError> {
+    pub fn keep_work(&self, guid: &ContainerGuid, work: &Workload) -> Result<(), RecordsError> {
         self.write(guid, WORK, work)
     }
 
@@ -132,14 +132,16 @@ impl Records {
     /// Reads all that is written down. What cannot be understood is set aside, loudly: a container
     /// that nobody knows is removed from the machine. What a container was to do of which nothing else was
     /// written is of no use, and removed too.
-    pub fn load(&self) -> Result<BTreeMap<ContainerGuid, (Saved, Option<Work>)>, RecordsError> {
+    pub fn load(
+        &self,
+    ) -> Result<BTreeMap<ContainerGuid, (SavedContainer, Option<Workload>)>, RecordsError> {
         let (mut all, mut works) = (BTreeMap::new(), Vec::new());
         for entry in fs::read_dir(&self.folder).map_err(failed("list", &self.folder))? {
             let path = entry.map_err(failed("list", &self.folder))?.path();
             match path.extension().and_then(|it| it.to_str()) {
                 Some(PARTIAL) => remove(&path)?,
                 Some(PROGRESS) => {
-                    if let Some(saved) = read::<Saved>(&path)? {
+                    if let Some(saved) = read::<SavedContainer>(&path)? {
                         let work = read(&path.with_extension(WORK))?;
                         all.insert(saved.guid().clone(), (saved, work));
                     }
@@ -193,9 +195,9 @@ mod tests {
     #[test]
     fn work_of_which_nothing_else_is_written_does_not_stay() {
         let folder = tempfile::tempdir().unwrap();
-        let records = Records::open(folder.path()).unwrap();
+        let records = ContainerRecords::open(folder.path()).unwrap();
         let guid = ContainerGuid::from(InstanceGuid::new("one").unwrap());
-        records.keep_work(&guid, &Work::Task(Arc::new(TaskDefinition::default()))).unwrap();
+        records.keep_work(&guid, &Workload::Task(Arc::new(TaskDefinition::default()))).unwrap();
         assert!(folder.path().join("one.work").exists());
         assert!(records.load().unwrap().is_empty());
         assert!(!folder.path().join("one.work").exists());

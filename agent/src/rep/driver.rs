@@ -26,9 +26,9 @@ use super::self_test::{self, SelfTest, test_definition};
 use super::status::{LoadStatus, RepStatus};
 use super::store::Assignments;
 use crate::container::guid::ContainerGuid;
-use crate::executor::driver::{CallError, Executor, Watch};
-use crate::executor::logic::{ContainerView, Wanted};
-use crate::executor::work::{Owner, Work};
+use crate::executor::driver::{CallError, ContainerWatch, ExecutorHandle};
+use crate::executor::logic::{ContainerView, ReservationRequest};
+use crate::executor::workload::{Owner, Workload};
 
 /// Inputs that may wait. Orders beyond it are refused, answers wait at their source.
 const QUEUE: usize = 1_024;
@@ -56,7 +56,7 @@ pub struct Parts {
     /// The self-test's, and the root file system that it uses; none: it is off.
     pub self_test: Option<(self_test::Settings, String)>,
     /// The containers.
-    pub executor: Executor,
+    pub executor: ExecutorHandle,
     /// What was assigned, on the disk.
     pub assignments: (Assignments, Vec<super::logic::Assigned>),
     /// Called once, when an evacuation is over.
@@ -112,7 +112,7 @@ struct Changes {
     queue: SyncSender<Message>,
 }
 
-impl Watch for Changes {
+impl ContainerWatch for Changes {
     fn changed(&self, guid: &ContainerGuid, view: Option<ContainerView>, free: CellCapacity) {
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_first = changed.0.is_empty();
@@ -156,7 +156,7 @@ impl Entrance {
             changed: Mutex::new((BTreeMap::new(), CellCapacity::default())),
             queue: self.queue.clone(),
         });
-        executor.watch(Arc::<Changes>::clone(&changes) as Arc<dyn Watch>)?;
+        executor.watch(Arc::<Changes>::clone(&changes) as Arc<dyn ContainerWatch>)?;
         // Answered after all that is there was shown. A rep that did not know its containers would
         // have the board strike them out.
         let free = executor.remaining()?;
@@ -252,7 +252,7 @@ struct Driver {
     test: Option<SelfTest>,
     rootfs: String,
     clock: Clock,
-    executor: Executor,
+    executor: ExecutorHandle,
     assignments: Assignments,
     changes: Arc<Changes>,
     loads: watch::Sender<Option<CellLoad>>,
@@ -430,7 +430,7 @@ impl Driver {
         }
     }
 
-    fn reserve(&mut self, batch: u64, wanted: Vec<Wanted>) {
+    fn reserve(&mut self, batch: u64, wanted: Vec<ReservationRequest>) {
         let guids: Vec<ContainerGuid> = wanted.iter().map(|it| it.owner.container()).collect();
         let refused = match self.executor.reserve(wanted) {
             Ok(refused) => refused.into_iter().map(|(guid, why)| (guid, why.to_string())).collect(),
@@ -512,8 +512,8 @@ impl Driver {
     fn begin_test(&mut self, guid: &ContainerGuid) {
         let now = self.clock.now();
         let name = InstanceGuid::new(guid.as_str()).expect("it was made from one");
-        let work = Work::Task(Arc::new(test_definition(&self.rootfs)));
-        let wanted = Wanted { owner: Owner::Local(name), resources: work.resources() };
+        let work = Workload::Task(Arc::new(test_definition(&self.rootfs)));
+        let wanted = ReservationRequest { owner: Owner::Local(name), resources: work.resources() };
         let outcome = self.executor.reserve(vec![wanted]);
         let Some(test) = &mut self.test else { return };
         match outcome {

@@ -7,10 +7,10 @@ use volvox_protocol::definition::{MetricTags, Routes};
 use volvox_protocol::id::InstanceGuid;
 use volvox_protocol::instance_info::{internal_routes, metric_tags};
 
-use crate::container::network::NetworkFacts;
+use crate::container::network::ContainerNetwork;
 
 /// How an instance is reached.
-pub fn net_info(network: &NetworkFacts) -> NetInfo {
+pub fn net_info(network: &ContainerNetwork) -> NetInfo {
     NetInfo {
         address: network.external_address.to_string().into(),
         ports: network.ports.iter().map(port).collect(),
@@ -31,7 +31,7 @@ fn port(mapping: &PortMapping) -> PortMapping {
 pub fn running(
     key: &LrpKey,
     instance: &InstanceGuid,
-    network: &NetworkFacts,
+    network: &ContainerNetwork,
     routable: bool,
     zone: &str,
     wishes: Option<(&MetricTags, &Routes)>,
@@ -64,7 +64,7 @@ mod tests {
             definition_id: None,
         };
         let instance = InstanceGuid::new("i-1").unwrap();
-        let network = NetworkFacts {
+        let network = ContainerNetwork {
             external_address: IpAddr::from([192, 0, 2, 1]),
             internal_address: IpAddr::from([10, 255, 0, 2]),
             internal_ipv6: None,

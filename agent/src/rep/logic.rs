@@ -52,9 +52,9 @@ use self::fetching::Fetching;
 use self::reporting::Reports;
 use self::syncing::Syncing;
 use crate::container::guid::ContainerGuid;
-use crate::executor::logic::{ContainerView, Wanted};
-use crate::executor::registry::Deletion;
-use crate::executor::work::{Owner, Work};
+use crate::executor::container_store::Deletion;
+use crate::executor::logic::{ContainerView, ReservationRequest};
+use crate::executor::workload::{Owner, Workload};
 
 pub use self::evacuation::EvacuationStatus;
 pub use self::intake::Offer;
@@ -176,9 +176,9 @@ pub enum Effect {
     /// Strike it out.
     Unassign(InstanceGuid),
     /// Set room aside; then say [`Input::Reserved`] with this number.
-    Reserve(u64, Vec<Wanted>),
+    Reserve(u64, Vec<ReservationRequest>),
     /// Make a container of a reservation.
-    Run(ContainerGuid, Work),
+    Run(ContainerGuid, Workload),
     /// Stop it, gracefully.
     Stop(ContainerGuid),
     /// Delete it, in whatever state it is. That it is gone is said as [`Input::Containers`].

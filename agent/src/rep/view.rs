@@ -11,7 +11,7 @@ use volvox_protocol::tables::rep_lrp::{ContainerPhase, LrpView};
 use volvox_protocol::tables::rep_task::{TaskContainerView, TaskView};
 use volvox_protocol::task::TaskState;
 
-use crate::executor::registry::Container;
+use crate::executor::container_store::Container;
 
 /// The container of an instance; none is `Absent`.
 pub fn of_container(container: Option<&Container>) -> ContainerPhase {

@@ -44,7 +44,7 @@ pub fn check(check: &Check, address: Ipv4Addr, timeout: Duration, cancel: &Cance
         return CheckOutcome::CouldNotRun(format!("there is no port {port}"));
     };
     let to = SocketAddrV4::new(address, number);
-    let call = Call { to, deadline: started.checked_add(timeout), cancel };
+    let call = CheckCall { to, deadline: started.checked_add(timeout), cancel };
     let result = match check {
         Check::Tcp(_) => call.connect().map(drop).map_err(|broken| match broken {
             Broken::NotMade(error) => Err(error),
@@ -94,14 +94,14 @@ enum Broken {
 const NO_ANSWER: Broken = Broken::Refused(Errno::EPROTO);
 
 /// One check under way.
-struct Call<'a> {
+struct CheckCall<'a> {
     to: SocketAddrV4,
     /// `None`: later than can be reckoned.
     deadline: Option<Instant>,
     cancel: &'a Cancel,
 }
 
-impl Call<'_> {
+impl CheckCall<'_> {
     /// The time that is left, never nothing.
     fn left(&self) -> Result<Duration, Broken> {
         let Some(deadline) = self.deadline else { return Ok(Duration::from_secs(3600)) };
@@ -154,7 +154,7 @@ impl Call<'_> {
         Err(NO_ANSWER)
     }
 
-    fn exchange(&self, target: &str) -> Result<Head, Broken> {
+    fn exchange(&self, target: &str) -> Result<ResponseHead, Broken> {
         let mut stream = self.connect()?;
         let request = format!(
             "GET {target} HTTP/1.1\r\nHost: {}\r\nUser-Agent: diego-healthcheck\r\n\
@@ -182,7 +182,7 @@ impl Call<'_> {
             // Only where something is to be seen: an answer that drips must not have us read it
             // from the start for each byte.
             let is_new = before < VERSION.len() || ends_head(&answer[before.saturating_sub(2)..]);
-            if is_new && let Some(head) = Head::parse(&answer)? {
+            if is_new && let Some(head) = ResponseHead::parse(&answer)? {
                 return Ok(head);
             }
             if answer.len() > HEAD_BYTES {
@@ -207,14 +207,14 @@ fn ends_head(bytes: &[u8]) -> bool {
 
 /// What of an answer counts.
 #[derive(Debug, PartialEq, Eq)]
-struct Head {
+struct ResponseHead {
     status: u16,
     location: Option<String>,
 }
 
-impl Head {
+impl ResponseHead {
     /// Reads the last head of what has come. `None`: it is not all there yet.
-    fn parse(mut bytes: &[u8]) -> Result<Option<Head>, Broken> {
+    fn parse(mut bytes: &[u8]) -> Result<Option<ResponseHead>, Broken> {
         loop {
             // What cannot become HTTP need not be waited for.
             if VERSION.iter().zip(bytes).any(|(wanted, given)| wanted != given) {
@@ -233,7 +233,7 @@ impl Head {
                 let value = std::str::from_utf8(line[colon + 1..].trim_ascii()).ok()?;
                 is_ours.then(|| value.to_owned())
             });
-            return Ok(Some(Head { status, location }));
+            return Ok(Some(ResponseHead { status, location }));
         }
     }
 }

@@ -18,7 +18,7 @@ use std::sync::Mutex;
 use volvox_host::sync::{lock, unpoisoned};
 use volvox_protocol::definition::CachedDependency;
 
-use super::transfer::{FetchFailed, Transfers, Wanted, detected};
+use super::transfer::{ArchiveRequest, FetchFailed, Transfers, detected};
 use crate::container::spec::LogStream;
 use crate::container::spec::{Access, Bind};
 use crate::container::step::Transferred;
@@ -163,7 +163,7 @@ fn unpacked(
     cancel: &Cancel,
 ) -> Result<(Bind, LayerHold, Transferred), Fault> {
     let target = plain(&dependency.to).ok_or_else(|| Fault::Target(dependency.to.clone()))?;
-    let wanted = Wanted {
+    let wanted = ArchiveRequest {
         url: &dependency.from,
         cache_key: &dependency.cache_key,
         algorithm: &dependency.checksum_algorithm,

@@ -9,7 +9,7 @@
 //! What holds a container may hang ([`FakeMachine::hang`]), or be slow ([`FakeMachine::stall`]). Its
 //! processes go on, nobody hears of their ends, and what is asked of it waits. As on the real machine
 //! ([`PATIENCE`], [`QUIET_FOR`]) it is noticed when it does not answer, and asked again; when it is ended,
-//! `silence.rs` says here and there.
+//! `shim_timeouts.rs` says here and there.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -23,13 +23,13 @@ use volvox_protocol::time::Timestamp;
 
 use super::machine::QUIET_FOR;
 use super::shim::{MADE_WITHIN, PATIENCE};
-use super::silence::{Next, Seen, Waiting};
+use super::shim_timeouts::{RetryDecision, ShimActivity, Waiting};
 use crate::container::exit::{End, Exit};
 use crate::container::guid::ContainerGuid;
-use crate::container::network::NetworkFacts;
-use crate::container::op::{Deed, Outcome};
-use crate::container::plan::Plan;
-use crate::container::runtime::{Outcomes, Runtime, RuntimeError, Standing};
+use crate::container::network::ContainerNetwork;
+use crate::container::op::{ContainerOp, OpOutcome};
+use crate::container::plan::ContainerPlan;
+use crate::container::runtime::{OutcomeSender, Runtime, RuntimeError, Standing};
 use crate::container::spec::{LogLine, ProcessSpec};
 use crate::container::step::{
     CheckOutcome, StepEvent, StepId, StepSignal, TransferFailure, Transferred,
@@ -86,9 +86,9 @@ struct Hangs {
     nth: u64,
     until: Timestamp,
     /// What one sees who looks at it.
-    seen: Seen,
+    seen: ShimActivity,
     /// What it was asked since.
-    asked: Vec<Deed>,
+    asked: Vec<ContainerOp>,
     /// What has ended since: the process and its status.
     ended: Vec<(u32, i32)>,
     /// The agent has begun the conversation anew, and hears all exits again, if so.
@@ -97,8 +97,8 @@ struct Hangs {
 
 #[derive(Debug, Clone)]
 enum Due {
-    Tell(ContainerGuid, Outcome),
-    Make(ContainerGuid, Box<Plan>),
+    Tell(ContainerGuid, OpOutcome),
+    Make(ContainerGuid, Box<ContainerPlan>),
     End(ContainerGuid, u32, i32),
     Transfer(ContainerGuid, StepId),
     /// The shim that hung goes on.
@@ -140,7 +140,7 @@ impl FakeMachine {
     }
 
     /// Lets time pass and gives what has happened by then, in order.
-    pub fn advance(&mut self, now: Timestamp) -> Vec<(ContainerGuid, Outcome)> {
+    pub fn advance(&mut self, now: Timestamp) -> Vec<(ContainerGuid, OpOutcome)> {
         self.now = self.now.max(now);
         let mut told = Vec::new();
         while let Some(next) = self.due.first_entry() {
@@ -159,7 +159,7 @@ impl FakeMachine {
                         Some(failure) => Err(failure),
                         None => Ok(Transferred::Bytes(1)),
                     };
-                    told.push((guid, Outcome::Step(StepEvent::TransferDone { step, result })));
+                    told.push((guid, OpOutcome::Step(StepEvent::TransferDone { step, result })));
                 }
                 Due::GoesOn(guid, nth) => {
                     if self.hangs(&guid, nth) {
@@ -193,13 +193,13 @@ impl FakeMachine {
         container.running.clear();
         let asked = container.hangs.take().map(|it| it.asked).unwrap_or_default();
         for deed in asked {
-            if let Deed::Spawn(process) = deed {
+            if let ContainerOp::Spawn(process) = deed {
                 let error = "the container's shim was lost".to_owned();
                 let failed = StepEvent::SpawnFailed { step: StepId(process.id), error };
-                self.later(Duration::ZERO, Due::Tell(guid.clone(), Outcome::Step(failed)));
+                self.later(Duration::ZERO, Due::Tell(guid.clone(), OpOutcome::Step(failed)));
             }
         }
-        self.later(Duration::ZERO, Due::Tell(guid.clone(), Outcome::Gone));
+        self.later(Duration::ZERO, Due::Tell(guid.clone(), OpOutcome::Gone));
     }
 
     /// One process ends, the first that runs this path; its shim writes that down and dies before it has
@@ -213,22 +213,22 @@ impl FakeMachine {
             container.exited.insert(process, exit.clone());
             // Whoever loses a shim reads what it has written.
             let told = StepEvent::ProcessExited(exit);
-            self.later(Duration::ZERO, Due::Tell(guid.clone(), Outcome::Step(told)));
+            self.later(Duration::ZERO, Due::Tell(guid.clone(), OpOutcome::Step(told)));
         }
         self.kill(guid);
     }
 
     /// What holds a container hangs, for so long.
     pub fn hang(&mut self, guid: &ContainerGuid, span: Duration) {
-        self.fall_silent(guid, span, Seen::StandsStill);
+        self.fall_silent(guid, span, ShimActivity::StandsStill);
     }
 
     /// What holds a container is slow, for so long: it waits for its disk.
     pub fn stall(&mut self, guid: &ContainerGuid, span: Duration) {
-        self.fall_silent(guid, span, Seen::AtWork);
+        self.fall_silent(guid, span, ShimActivity::AtWork);
     }
 
-    fn fall_silent(&mut self, guid: &ContainerGuid, span: Duration, seen: Seen) {
+    fn fall_silent(&mut self, guid: &ContainerGuid, span: Duration, seen: ShimActivity) {
         let is_well = |it: &&mut FakeContainer| !it.dead && it.hangs.is_none();
         let Some(container) = self.containers.get_mut(guid).filter(is_well) else { return };
         let (nth, until) = (self.last, self.now + span);
@@ -261,7 +261,9 @@ impl FakeMachine {
         let (now, container) = (self.now, self.containers.get_mut(guid)?);
         if let Some(hangs) = &container.hangs {
             let (mut waiting, mut asked_until) = (Waiting::at_start(), now + PATIENCE);
-            while hangs.until > asked_until && waiting.unanswered(hangs.seen) == Next::AskAgain {
+            while hangs.until > asked_until
+                && waiting.unanswered(hangs.seen) == RetryDecision::AskAgain
+            {
                 asked_until = asked_until + PATIENCE;
             }
             if hangs.until > asked_until {
@@ -271,8 +273,9 @@ impl FakeMachine {
             } else {
                 // It hears all of it from what it finds, and nothing that was for the one before.
                 drop(self.resume(guid));
-                self.due
-                    .retain(|_, due| !matches!(due, Due::Tell(of, Outcome::Step(_)) if of == guid));
+                self.due.retain(
+                    |_, due| !matches!(due, Due::Tell(of, OpOutcome::Step(_)) if of == guid),
+                );
             }
         }
         let container = self.containers.get(guid)?;
@@ -298,8 +301,8 @@ impl FakeMachine {
     }
 
     /// Begins a deed.
-    pub fn perform(&mut self, guid: &ContainerGuid, deed: Deed) {
-        let tell = |event| Due::Tell(guid.clone(), Outcome::Step(event));
+    pub fn perform(&mut self, guid: &ContainerGuid, deed: ContainerOp) {
+        let tell = |event| Due::Tell(guid.clone(), OpOutcome::Step(event));
         if deed.is_for_processes()
             && let Some(hangs) = self.containers.get_mut(guid).and_then(|it| it.hangs.as_mut())
         {
@@ -308,39 +311,39 @@ impl FakeMachine {
             return self.later(PATIENCE, Due::Silent(guid.clone(), nth));
         }
         match deed {
-            Deed::Make(plan) => {
+            ContainerOp::Make(plan) => {
                 if self.faults.making > MADE_WITHIN {
                     let late = format!("not there after {} s", MADE_WITHIN.as_secs());
-                    let late = Due::Tell(guid.clone(), Outcome::NotMade(late));
+                    let late = Due::Tell(guid.clone(), OpOutcome::NotMade(late));
                     self.met.push("container never made");
                     return self.later(MADE_WITHIN, late);
                 }
                 self.later(self.faults.making, Due::Make(guid.clone(), plan));
             }
-            Deed::Abandon => {}
-            Deed::Spawn(process) => self.spawn(guid, *process),
-            Deed::Signal(step, signal) => self.signal(guid, step, signal),
-            Deed::ForgetExit(process) => {
+            ContainerOp::Abandon => {}
+            ContainerOp::Spawn(process) => self.spawn(guid, *process),
+            ContainerOp::Signal(step, signal) => self.signal(guid, step, signal),
+            ContainerOp::ForgetExit(process) => {
                 if let Some(container) = self.containers.get_mut(guid) {
                     container.exited.remove(&process);
                 }
             }
-            Deed::Log(line) => {
+            ContainerOp::Log(line) => {
                 if let Some(container) = self.containers.get_mut(guid) {
                     container.log.push(line);
                 }
             }
-            Deed::Download(step, _) | Deed::Upload(step, _) => {
+            ContainerOp::Download(step, _) | ContainerOp::Upload(step, _) => {
                 self.later(self.faults.transfer, Due::Transfer(guid.clone(), step));
             }
-            Deed::CancelTransfer(step) => {
+            ContainerOp::CancelTransfer(step) => {
                 self.due.retain(
                     |_, due| !matches!(due, Due::Transfer(of, it) if of == guid && *it == step),
                 );
                 let result = Err(TransferFailure::Fetch);
                 self.later(Duration::ZERO, tell(StepEvent::TransferDone { step, result }));
             }
-            Deed::Check { step, .. } => {
+            ContainerOp::Check { step, .. } => {
                 let outcome = match self.faults.check_failure.clone() {
                     Some(reason) => {
                         self.met.push("check failed");
@@ -350,12 +353,12 @@ impl FakeMachine {
                 };
                 self.later(Duration::ZERO, tell(StepEvent::CheckResult { step, outcome }));
             }
-            Deed::CancelCheck(_) => {}
-            Deed::ReadResult(_) => {
+            ContainerOp::CancelCheck(_) => {}
+            ContainerOp::ReadResult(_) => {
                 let read = self.faults.result.clone().unwrap_or(Ok("result".to_owned()));
-                self.later(Duration::ZERO, Due::Tell(guid.clone(), Outcome::ResultRead(read)));
+                self.later(Duration::ZERO, Due::Tell(guid.clone(), OpOutcome::ResultRead(read)));
             }
-            Deed::Destroy => {
+            ContainerOp::Destroy => {
                 let hangs = self.containers.get(guid).and_then(|it| it.hangs.as_ref());
                 if let Some(hangs) = hangs {
                     let wait = hangs.until.since(self.now).min(PATIENCE);
@@ -367,15 +370,15 @@ impl FakeMachine {
         }
     }
 
-    fn destroy(&mut self, guid: &ContainerGuid) -> Outcome {
+    fn destroy(&mut self, guid: &ContainerGuid) -> OpOutcome {
         match self.faults.not_destroyed.clone() {
             Some(reason) => {
                 self.met.push("container not destroyed");
-                Outcome::DestroyFailed(reason)
+                OpOutcome::DestroyFailed(reason)
             }
             None => {
                 self.containers.remove(guid);
-                Outcome::Destroyed
+                OpOutcome::Destroyed
             }
         }
     }
@@ -400,13 +403,13 @@ impl FakeMachine {
         let Some(Hangs { nth, seen, anew: Some(waiting), .. }) = hangs else { return };
         let nth = *nth;
         match waiting.unanswered(*seen) {
-            Next::AskAgain => self.later(PATIENCE, Due::Unanswered(guid, nth)),
-            Next::GiveUp => self.kill(&guid),
+            RetryDecision::AskAgain => self.later(PATIENCE, Due::Unanswered(guid, nth)),
+            RetryDecision::GiveUp => self.kill(&guid),
         }
     }
 
     /// It goes on: reaps what has ended, then does what it was asked.
-    fn resume(&mut self, guid: &ContainerGuid) -> Vec<(ContainerGuid, Outcome)> {
+    fn resume(&mut self, guid: &ContainerGuid) -> Vec<(ContainerGuid, OpOutcome)> {
         let container = self.containers.get_mut(guid);
         let Some(hangs) = container.and_then(|it| it.hangs.take()) else { return Vec::new() };
         let mut told = Vec::new();
@@ -418,10 +421,9 @@ impl FakeMachine {
         }
         if let Some(container) = self.containers.get(guid).filter(|_| hangs.anew.is_some()) {
             // Whoever comes back is told all that was not acknowledged.
-            let exits = container
-                .exited
-                .values()
-                .map(|exit| (guid.clone(), Outcome::Step(StepEvent::ProcessExited(exit.clone()))));
+            let exits = container.exited.values().map(|exit| {
+                (guid.clone(), OpOutcome::Step(StepEvent::ProcessExited(exit.clone())))
+            });
             told = exits.collect();
         }
         told
@@ -432,10 +434,10 @@ impl FakeMachine {
         self.due.insert((self.now + after, self.last), due);
     }
 
-    fn make(&mut self, guid: &ContainerGuid, plan: &Plan) -> Outcome {
+    fn make(&mut self, guid: &ContainerGuid, plan: &ContainerPlan) -> OpOutcome {
         if let Some(reason) = self.faults.not_made.clone() {
             self.met.push("container not made");
-            return Outcome::NotMade(reason);
+            return OpOutcome::NotMade(reason);
         }
         self.containers.insert(guid.clone(), FakeContainer::default());
         let mapping = |(nth, port): (usize, &u16)| PortMapping {
@@ -444,13 +446,13 @@ impl FakeMachine {
             container_tls_proxy_port: 0,
             host_tls_proxy_port: 0,
         };
-        let network = NetworkFacts {
+        let network = ContainerNetwork {
             external_address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
             internal_address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
             internal_ipv6: None,
             ports: plan.ports.iter().enumerate().map(mapping).collect(),
         };
-        Outcome::Made(network)
+        OpOutcome::Made(network)
     }
 
     fn spawn(&mut self, guid: &ContainerGuid, process: ProcessSpec) {
@@ -477,7 +479,7 @@ impl FakeMachine {
             }
         };
         let has_started = matches!(started, StepEvent::ProcessStarted(_));
-        self.later(Duration::ZERO, Due::Tell(guid.clone(), Outcome::Step(started)));
+        self.later(Duration::ZERO, Due::Tell(guid.clone(), OpOutcome::Step(started)));
         if let (true, Some((after, status))) = (has_started, ends) {
             let status = i32::try_from(status).unwrap_or(1);
             let after = Duration::from_millis(after.into());
@@ -501,7 +503,7 @@ impl FakeMachine {
         guid: ContainerGuid,
         process: u32,
         status: i32,
-    ) -> Option<(ContainerGuid, Outcome)> {
+    ) -> Option<(ContainerGuid, OpOutcome)> {
         let container = self.containers.get_mut(&guid)?;
         if let Some(hangs) = &mut container.hangs {
             // Nobody reaps it.
@@ -511,7 +513,7 @@ impl FakeMachine {
         container.running.remove(&process)?;
         let exit = Exit::new(process, End::Status(status));
         container.exited.insert(process, exit.clone());
-        Some((guid, Outcome::Step(StepEvent::ProcessExited(exit))))
+        Some((guid, OpOutcome::Step(StepEvent::ProcessExited(exit))))
     }
 }
 
@@ -520,7 +522,7 @@ impl FakeMachine {
 #[derive(Debug, Clone, Default)]
 pub struct Fake {
     machine: Arc<Mutex<FakeMachine>>,
-    outcomes: Arc<Mutex<Option<Outcomes>>>,
+    outcomes: Arc<Mutex<Option<OutcomeSender>>>,
 }
 
 impl Fake {
@@ -550,7 +552,7 @@ impl Runtime for Fake {
     fn find(
         &mut self,
         known: &BTreeSet<ContainerGuid>,
-        outcomes: &Outcomes,
+        outcomes: &OutcomeSender,
     ) -> Result<BTreeMap<ContainerGuid, Standing>, RuntimeError> {
         *self.outcomes.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcomes.clone());
         let mut machine = self.machine();
@@ -562,7 +564,7 @@ impl Runtime for Fake {
         Ok(known.iter().filter_map(|guid| Some((guid.clone(), machine.standing(guid)?))).collect())
     }
 
-    fn perform(&mut self, container: &ContainerGuid, deed: Deed) {
+    fn perform(&mut self, container: &ContainerGuid, deed: ContainerOp) {
         self.machine().perform(container, deed);
         self.advance(Duration::ZERO);
     }

@@ -119,14 +119,14 @@ fn loop_over(file: &File) -> io::Result<(File, PathBuf)> {
     const TRIES: usize = 100;
     /// The kernel's `struct loop_config`.
     #[repr(C)]
-    struct Config {
+    struct LoopConfig {
         file: u32,
         block_size: u32,
         info: Info,
         reserved: [u64; 8],
     }
     let control = File::open("/dev/loop-control")?;
-    let config = Config {
+    let config = LoopConfig {
         file: file.as_raw_fd().cast_unsigned(),
         block_size: 0,
         info: Info { flags: READ_ONLY_AND_GOING, ..NO_INFO },

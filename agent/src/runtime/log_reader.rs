@@ -31,7 +31,7 @@ const LOOKS: usize = 16;
 
 /// One line of a container's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogLine {
+pub struct StoredLogLine {
     /// When it was written.
     pub at: Timestamp,
     /// On which stream.
@@ -42,9 +42,9 @@ pub struct LogLine {
     pub text: Vec<u8>,
 }
 
-impl LogLine {
+impl StoredLogLine {
     /// `nanoseconds stream source text`, as the shim writes it. `None`: it is damaged.
-    fn parse(line: &[u8]) -> Option<LogLine> {
+    fn parse(line: &[u8]) -> Option<StoredLogLine> {
         let mut parts = line.splitn(4, |byte| *byte == b' ');
         let at = nanos(parts.next()?)?;
         let stream = match parts.next()? {
@@ -54,7 +54,7 @@ impl LogLine {
         };
         let source = String::from_utf8_lossy(parts.next()?).into_owned();
         let text = parts.next()?.to_vec();
-        Some(LogLine { at: Timestamp::from_nanos(at), stream, source, text })
+        Some(StoredLogLine { at: Timestamp::from_nanos(at), stream, source, text })
     }
 }
 
@@ -115,7 +115,7 @@ impl LogReader {
     }
 
     /// The lines that have come since the last call, as many as fit into one. None: nothing new.
-    pub fn read_more(&mut self) -> io::Result<Vec<LogLine>> {
+    pub fn read_more(&mut self) -> io::Result<Vec<StoredLogLine>> {
         let mut lines = Vec::new();
         match self.take_files(&mut lines) {
             // Lines that were taken are given; a failure that stays is told by the next call.
@@ -124,7 +124,7 @@ impl LogReader {
         }
     }
 
-    fn take_files(&mut self, lines: &mut Vec<LogLine>) -> io::Result<()> {
+    fn take_files(&mut self, lines: &mut Vec<StoredLogLine>) -> io::Result<()> {
         let mut room = READ_BYTES;
         while self.current.is_some() || self.next_file()? {
             self.take_lines(lines, &mut room)?;
@@ -141,7 +141,7 @@ impl LogReader {
     }
 
     /// Takes the complete lines of the current file, until its end or as far as there is room.
-    fn take_lines(&mut self, lines: &mut Vec<LogLine>, room: &mut usize) -> io::Result<()> {
+    fn take_lines(&mut self, lines: &mut Vec<StoredLogLine>, room: &mut usize) -> io::Result<()> {
         let Some(current) = &mut self.current else { return Ok(()) };
         if current.was_emptied()? {
             // A log of a single file is begun anew in the same file.
@@ -162,7 +162,7 @@ impl LogReader {
             return Ok(());
         };
         for line in buffer[..end].split(|byte| *byte == b'\n') {
-            match LogLine::parse(line) {
+            match StoredLogLine::parse(line) {
                 Some(line) => lines.push(line),
                 None => tracing::warn!(offset = current.offset, "passed over a damaged log line"),
             }

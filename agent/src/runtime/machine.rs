@@ -8,7 +8,7 @@
 mod ids;
 mod make;
 mod pool;
-mod watch;
+mod shim_poller;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,19 +22,19 @@ use volvox_host::sync::lock;
 use volvox_protocol::limits::RESULT_BYTES;
 
 use self::ids::IdRanges;
-use self::pool::Pool;
-use self::watch::{Heard, Watch};
+use self::pool::ThreadPool;
+use self::shim_poller::{ShimEvent, ShimPoller};
 use super::files::{ContainerFiles, Ids};
-use super::net::{Attached, Network, NetworkConfig};
+use super::net::{Attached, CellNetwork, NetworkConfig};
 use super::shim::{PATIENCE, Shim, ShimError, Shims};
-use super::silence::Waiting;
+use super::shim_timeouts::Waiting;
 use super::transfer::{self, TransferConfig, Transfers};
 use super::{check, image_mount};
 use crate::container::exit::Exit;
 use crate::container::guid::ContainerGuid;
-use crate::container::network::NetworkFacts;
-use crate::container::op::{Deed, Outcome};
-use crate::container::runtime::{Outcomes, Runtime, RuntimeError, Standing};
+use crate::container::network::ContainerNetwork;
+use crate::container::op::{ContainerOp, OpOutcome};
+use crate::container::runtime::{OutcomeSender, Runtime, RuntimeError, Standing};
 use crate::container::spec::{ContainerSpec, Hierarchy, LogLimits, LogLine};
 use crate::container::step::{
     CheckOutcome, StepEvent, StepId, StepSignal, TransferFailure, Transferred,
@@ -83,46 +83,46 @@ pub struct MachineConfig {
     /// How output is kept; the rate is the definition's.
     pub log: LogLimits,
     /// How long shims may be silent.
-    pub silence: Silence,
+    pub silence: ShimTimeouts,
 }
 
 /// How long shims may be silent. Containers whose shim hangs are ended, and count as failed: nobody could
 /// stop them or hear of their end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Silence {
+pub struct ShimTimeouts {
     /// How long one may take to answer. Then the conversation is begun anew, once.
     pub answer_within: Duration,
     /// One that has said nothing for so long is asked how it is.
     pub quiet_for: Duration,
 }
 
-impl Default for Silence {
+impl Default for ShimTimeouts {
     fn default() -> Self {
-        Silence { answer_within: PATIENCE, quiet_for: QUIET_FOR }
+        ShimTimeouts { answer_within: PATIENCE, quiet_for: QUIET_FOR }
     }
 }
 
 /// The machine, as the executor sees it.
 #[derive(Debug)]
 pub struct Machine {
-    shared: Arc<Shared>,
-    making: Pool,
-    transferring: Pool,
-    checking: Pool,
+    shared: Arc<MachineShared>,
+    making: ThreadPool,
+    transferring: ThreadPool,
+    checking: ThreadPool,
 }
 
 /// What the threads share.
 #[derive(Debug)]
-struct Shared {
+struct MachineShared {
     config: MachineConfig,
     shims: Shims,
     cgroups: Hierarchy,
-    network: Mutex<Network>,
+    network: Mutex<CellNetwork>,
     transfers: Transfers,
     ids: Mutex<IdRanges>,
-    watch: OnceLock<Watch>,
-    outcomes: OnceLock<Outcomes>,
-    held: Mutex<BTreeMap<ContainerGuid, Held>>,
+    watch: OnceLock<ShimPoller>,
+    outcomes: OnceLock<OutcomeSender>,
+    held: Mutex<BTreeMap<ContainerGuid, ContainerAccess>>,
     /// Those that are being taken away: nobody takes hold of them again.
     leaving: Mutex<BTreeSet<ContainerGuid>>,
     swept_at: Mutex<Instant>,
@@ -131,7 +131,7 @@ struct Shared {
 
 /// What leads into a container that is there.
 #[derive(Debug)]
-struct Held {
+struct ContainerAccess {
     files: Arc<ContainerFiles>,
     /// Layers that it has mounted.
     _holds: Vec<LayerHold>,
@@ -156,11 +156,11 @@ impl Machine {
             .map_err(RuntimeError::doing("open the cache"))?;
         let layers =
             LayerStore::open(&folder("layers")).map_err(RuntimeError::doing("open the layers"))?;
-        let network = Network::open(config.network.clone())
+        let network = CellNetwork::open(config.network.clone())
             .map_err(RuntimeError::doing("open the network"))?;
         let cgroups = Hierarchy::detect().map_err(RuntimeError::doing("find the cgroups"))?;
         let transfers = Transfers::new(fetcher, cache, Arc::new(layers), config.transfers);
-        let shared = Shared {
+        let shared = MachineShared {
             shims: Shims::new(&folder("containers"), &config.shim)
                 .with_patience(config.silence.answer_within),
             cgroups,
@@ -177,9 +177,9 @@ impl Machine {
         };
         Ok(Machine {
             shared: Arc::new(shared),
-            making: Pool::new("containers", MAKING),
-            transferring: Pool::new("transfers", TRANSFERRING),
-            checking: Pool::new("checks", CHECKING),
+            making: ThreadPool::new("containers", MAKING),
+            transferring: ThreadPool::new("transfers", TRANSFERRING),
+            checking: ThreadPool::new("checks", CHECKING),
         })
     }
 
@@ -188,8 +188,8 @@ impl Machine {
     pub fn remove(config: MachineConfig) -> Result<(), RuntimeError> {
         Shims::new(&config.state, &config.shim).close();
         let mounts = config.state.join("layers").join("mounts");
-        let mut done = Network::open(config.network)
-            .and_then(Network::destroy)
+        let mut done = CellNetwork::open(config.network)
+            .and_then(CellNetwork::destroy)
             .map_err(RuntimeError::doing("remove the network"));
         for entry in std::fs::read_dir(mounts).into_iter().flatten().flatten() {
             let unmounted = image_mount::unmount(&entry.path())
@@ -203,11 +203,11 @@ impl Machine {
     fn listen(&self) -> io::Result<()> {
         let shared = Arc::downgrade(&self.shared);
         let pool = self.making.clone();
-        let watch = Watch::start(self.shared.config.silence, move |heard| {
+        let watch = ShimPoller::start(self.shared.config.silence, move |heard| {
             let Some(shared) = shared.upgrade() else { return };
             match heard {
-                Heard::Lost(guid, asked) => pool.run(move || shared.lost(&guid, asked)),
-                Heard::Step(guid, event) => shared.hear(guid, event),
+                ShimEvent::Lost(guid, asked) => pool.run(move || shared.lost(&guid, asked)),
+                ShimEvent::Step(guid, event) => shared.hear(guid, event),
             }
         })?;
         let _ = self.shared.watch.set(watch);
@@ -227,7 +227,7 @@ impl Runtime for Machine {
     fn find(
         &mut self,
         known: &BTreeSet<ContainerGuid>,
-        outcomes: &Outcomes,
+        outcomes: &OutcomeSender,
     ) -> Result<BTreeMap<ContainerGuid, Standing>, RuntimeError> {
         let _ = self.shared.outcomes.set(outcomes.clone());
         self.listen().map_err(RuntimeError::doing("listen to the shims"))?;
@@ -252,68 +252,68 @@ impl Runtime for Machine {
         Ok(standings)
     }
 
-    fn perform(&mut self, container: &ContainerGuid, deed: Deed) {
+    fn perform(&mut self, container: &ContainerGuid, deed: ContainerOp) {
         let (shared, guid) = (Arc::clone(&self.shared), container.clone());
         match deed {
-            Deed::Make(plan) => {
+            ContainerOp::Make(plan) => {
                 let cancel = shared.cancel_for(&guid, None);
                 self.making.run(move || {
                     let made = guarded(|| make::make(&shared, &guid, &plan, &cancel));
                     let outcome = match made.unwrap_or_else(Err) {
-                        Ok(facts) => Outcome::Made(facts),
-                        Err(reason) => Outcome::NotMade(reason),
+                        Ok(facts) => OpOutcome::Made(facts),
+                        Err(reason) => OpOutcome::NotMade(reason),
                     };
                     shared.done(&guid, None);
                     shared.tell(guid, outcome);
                 });
             }
-            Deed::Abandon => drop(shared.cancel(&guid, None)),
-            Deed::Destroy => self.making.run(move || {
+            ContainerOp::Abandon => drop(shared.cancel(&guid, None)),
+            ContainerOp::Destroy => self.making.run(move || {
                 let destroyed = guarded(|| make::destroy(&shared, &guid));
                 let outcome = match destroyed.unwrap_or_else(Err) {
-                    Ok(()) => Outcome::Destroyed,
-                    Err(reason) => Outcome::DestroyFailed(reason),
+                    Ok(()) => OpOutcome::Destroyed,
+                    Err(reason) => OpOutcome::DestroyFailed(reason),
                 };
                 shared.tell(guid, outcome);
             }),
-            Deed::Spawn(process) => {
+            ContainerOp::Spawn(process) => {
                 let step = StepId(process.id);
                 if !shared.watch().start_process(&guid, step, &Request::Run(*process)) {
                     let error = "the container's shim was lost".to_owned();
                     // Not from this thread, which empties the queue that it would wait for.
                     self.making.run(move || {
-                        shared.tell(guid, Outcome::Step(StepEvent::SpawnFailed { step, error }))
+                        shared.tell(guid, OpOutcome::Step(StepEvent::SpawnFailed { step, error }))
                     });
                 }
             }
-            Deed::Signal(step, signal) => {
+            ContainerOp::Signal(step, signal) => {
                 let signal = match signal {
                     StepSignal::Term => libc::SIGTERM,
                     StepSignal::Kill => libc::SIGKILL,
                 };
                 shared.watch().ask(&guid, &Request::Signal(step.0, signal));
             }
-            Deed::ForgetExit(id) => shared.watch().ask(&guid, &Request::Forget(id)),
-            Deed::Log(line) => shared.log(&guid, line),
-            Deed::Download(step, action) => {
+            ContainerOp::ForgetExit(id) => shared.watch().ask(&guid, &Request::Forget(id)),
+            ContainerOp::Log(line) => shared.log(&guid, line),
+            ContainerOp::Download(step, action) => {
                 self.transfer(guid, step, move |transfers, files, cancel| {
                     transfer::download(&action, transfers, files, cancel)
                 });
             }
-            Deed::Upload(step, action) => {
+            ContainerOp::Upload(step, action) => {
                 self.transfer(guid, step, move |transfers, files, cancel| {
                     transfer::upload(&action, transfers, files, cancel)
                 });
             }
-            Deed::CancelTransfer(step) => {
+            ContainerOp::CancelTransfer(step) => {
                 // One that runs tells its own end; of one that is not known it is told here.
                 if !shared.cancel(&guid, Some(step)) {
                     let result = Err(TransferFailure::Fetch);
                     let event = StepEvent::TransferDone { step, result };
-                    self.making.run(move || shared.tell(guid, Outcome::Step(event)));
+                    self.making.run(move || shared.tell(guid, OpOutcome::Step(event)));
                 }
             }
-            Deed::Check { step, check, timeout } => {
+            ContainerOp::Check { step, check, timeout } => {
                 let cancel = shared.cancel_for(&guid, Some(step));
                 self.checking.run(move || {
                     let outcome = guarded(|| match shared.address(&guid) {
@@ -323,17 +323,17 @@ impl Runtime for Machine {
                     let outcome = outcome.unwrap_or_else(CheckOutcome::CouldNotRun);
                     shared.done(&guid, Some(step));
                     let event = StepEvent::CheckResult { step, outcome };
-                    shared.tell(guid, Outcome::Step(event));
+                    shared.tell(guid, OpOutcome::Step(event));
                 });
             }
-            Deed::CancelCheck(step) => drop(shared.cancel(&guid, Some(step))),
-            Deed::ReadResult(path) => self.transferring.run(move || {
+            ContainerOp::CancelCheck(step) => drop(shared.cancel(&guid, Some(step))),
+            ContainerOp::ReadResult(path) => self.transferring.run(move || {
                 let read = guarded(|| match shared.files(&guid) {
                     Some(files) => transfer::result_file(&files, &path, RESULT_BYTES)
                         .map_err(|error| error.to_string()),
                     None => Err("the container is gone".to_owned()),
                 });
-                shared.tell(guid, Outcome::ResultRead(read.unwrap_or_else(Err)));
+                shared.tell(guid, OpOutcome::ResultRead(read.unwrap_or_else(Err)));
             }),
         }
     }
@@ -357,24 +357,24 @@ impl Machine {
             });
             let result = result.unwrap_or_else(|error| Err(TransferFailure::Copy(error)));
             shared.done(&guid, Some(step));
-            shared.tell(guid, Outcome::Step(StepEvent::TransferDone { step, result }));
+            shared.tell(guid, OpOutcome::Step(StepEvent::TransferDone { step, result }));
         });
     }
 }
 
-impl Shared {
-    fn tell(&self, guid: ContainerGuid, outcome: Outcome) {
+impl MachineShared {
+    fn tell(&self, guid: ContainerGuid, outcome: OpOutcome) {
         if let Some(outcomes) = self.outcomes.get() {
             outcomes.tell(guid, outcome);
         }
     }
 
-    fn watch(&self) -> &Watch {
+    fn watch(&self) -> &ShimPoller {
         self.watch.get().expect("find comes before everything else, and sets it")
     }
 
     fn hear(&self, guid: ContainerGuid, event: StepEvent) {
-        self.tell(guid, Outcome::Step(event));
+        self.tell(guid, OpOutcome::Step(event));
     }
 
     /// Takes hold of containers after a restart and removes those that are not known, several at a
@@ -476,7 +476,7 @@ impl Shared {
             self.hear(guid.clone(), StepEvent::ProcessExited(exit));
         }
         if !held {
-            self.tell(guid.clone(), Outcome::Gone);
+            self.tell(guid.clone(), OpOutcome::Gone);
         }
     }
 
@@ -514,7 +514,7 @@ impl Shared {
         if shim.status()?.init != init || init == 0 {
             return Err(gone(io::Error::other("its first process is gone")));
         }
-        let held = Held { files: Arc::new(files), _holds: holds };
+        let held = ContainerAccess { files: Arc::new(files), _holds: holds };
         // Whoever takes it away says so first, and lets go of it then: one of the two sees the other.
         lock(&self.held).insert(guid.clone(), held);
         if lock(&self.leaving).contains(guid) {
@@ -586,7 +586,7 @@ impl Shared {
         lock(&self.network).attached_of(guid.as_str()).map(|it| it.address)
     }
 
-    fn facts(&self, attached: &Attached) -> NetworkFacts {
+    fn facts(&self, attached: &Attached) -> ContainerNetwork {
         make::facts(self.host_address(), attached)
     }
 

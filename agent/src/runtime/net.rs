@@ -1,5 +1,5 @@
 //! The network of a cell's containers: a bridge, a veth pair for each container, host ports mapped
-//! to container ports, and egress rules, all by netlink. The executor's driver calls [`Network`];
+//! to container ports, and egress rules, all by netlink. The executor's driver calls [`CellNetwork`];
 //! it is synchronous, and a call takes milliseconds.
 //!
 //! What holds:
@@ -55,9 +55,9 @@ pub use wire::Malformed;
 use error::{doing, unless};
 use expr::Rule;
 use netlink::Socket;
-use pool::Pool;
-use ruleset::{Held, Ruleset};
-use wire::Message;
+use pool::NumberPool;
+use ruleset::{NetworkSlot, Ruleset};
+use wire::NetlinkMessage;
 
 /// What the interface is called inside a container.
 const INSIDE: &str = "eth0";
@@ -75,7 +75,7 @@ pub struct Attached {
     pub ports: Vec<(u16, u16)>,
 }
 
-/// What was found by [`Network::recover`].
+/// What was found by [`CellNetwork::recover`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Known and whole: they go on as they were.
@@ -86,32 +86,32 @@ pub struct Recovered {
 
 /// The network of one bridge. Dropping it changes nothing in the kernel.
 #[derive(Debug)]
-pub struct Network {
+pub struct CellNetwork {
     config: NetworkConfig,
     ruleset: Ruleset,
     route: Socket,
     netfilter: Socket,
     bridge: u32,
-    addresses: Pool,
-    ports: Pool,
-    held: BTreeMap<String, Held>,
+    addresses: NumberPool,
+    ports: NumberPool,
+    held: BTreeMap<String, NetworkSlot>,
 }
 
-impl Network {
+impl CellNetwork {
     /// Makes the bridge and the tables in the network namespace of the calling thread, or finds
     /// them, with the containers that are attached. A machine that did not forward IPv4 does from
-    /// now on, also after [`Network::destroy`]: others may have come to rely on it.
-    pub fn open(config: NetworkConfig) -> Result<Network, NetError> {
+    /// now on, also after [`CellNetwork::destroy`]: others may have come to rely on it.
+    pub fn open(config: NetworkConfig) -> Result<CellNetwork, NetError> {
         let host = config.check()?;
         let deny = config.deny.clone();
         let ruleset = Ruleset::new(&config.bridge, config.subnet, host, deny);
-        let mut network = Network {
+        let mut network = CellNetwork {
             ruleset,
             route: Socket::route().map_err(doing("open a socket"))?,
             netfilter: Socket::netfilter().map_err(doing("open a socket"))?,
             bridge: 0,
-            addresses: Pool::new(config.container_addresses()),
-            ports: Pool::new(config.host_ports()),
+            addresses: NumberPool::new(config.container_addresses()),
+            ports: NumberPool::new(config.host_ports()),
             held: BTreeMap::new(),
             config,
         };
@@ -163,7 +163,7 @@ impl Network {
         Ok(attached)
     }
 
-    /// Removes all that [`Network::attach`] made. A container that is not attached is no error.
+    /// Removes all that [`CellNetwork::attach`] made. A container that is not attached is no error.
     pub fn detach(&mut self, container: &str) -> Result<(), NetError> {
         let Some(held) = self.held.get(container).cloned() else { return Ok(()) };
         self.remove(&held)?;
@@ -244,14 +244,14 @@ impl Network {
         Ok(())
     }
 
-    fn choose(&self, container: &str, ports: &[u16]) -> Result<Held, NetError> {
+    fn choose(&self, container: &str, ports: &[u16]) -> Result<NetworkSlot, NetError> {
         let subnet = self.config.subnet;
         let address = self.addresses.pick(1).and_then(|picked| picked.first().copied());
         let host_ports = self.ports.pick(ports.len());
         let host_ports =
             host_ports.ok_or(NetError::NoPorts { wanted: ports.len(), free: self.ports.free() })?;
         let host_ports = host_ports.into_iter().filter_map(|port| u16::try_from(port).ok());
-        Ok(Held {
+        Ok(NetworkSlot {
             container: container.into(),
             interface: address::interface_name(&self.config.bridge, container),
             address: Ipv4Addr::from_bits(address.ok_or(NetError::NoAddress { subnet })?),
@@ -261,7 +261,7 @@ impl Network {
 
     fn connect(
         &mut self,
-        held: &Held,
+        held: &NetworkSlot,
         netns: BorrowedFd<'_>,
         rules: &[Rule],
     ) -> Result<(), NetError> {
@@ -290,7 +290,7 @@ impl Network {
     }
 
     /// The link goes first: an interface without its rules could pretend to be another.
-    fn remove(&mut self, held: &Held) -> Result<(), NetError> {
+    fn remove(&mut self, held: &NetworkSlot) -> Result<(), NetError> {
         self.remove_link(&held.interface)?;
         self.remove_rules(held)?;
         if let Err(failure) = conntrack::forget(&mut self.netfilter, held.address) {
@@ -299,7 +299,7 @@ impl Network {
         Ok(())
     }
 
-    fn remove_rules(&mut self, held: &Held) -> Result<(), NetError> {
+    fn remove_rules(&mut self, held: &NetworkSlot) -> Result<(), NetError> {
         let messages = self.ruleset.detach(held);
         match self.apply("remove the container's rules", messages.clone()) {
             // Somebody else took a part of them away: take away the rest, one by one.
@@ -315,7 +315,7 @@ impl Network {
     }
 
     /// An attach that was killed half-way left an interface, of this container or nameless.
-    fn remove_stale_link(&mut self, held: &Held) -> Result<(), NetError> {
+    fn remove_stale_link(&mut self, held: &NetworkSlot) -> Result<(), NetError> {
         let interface = held.interface.clone();
         let found = link::named(&mut self.route, &interface).map_err(doing("look for a link"))?;
         let Some(found) = found else { return Ok(()) };
@@ -336,7 +336,7 @@ impl Network {
     }
 
     /// The containers that the kernel's tables tell of.
-    fn scan(&mut self) -> Result<BTreeMap<String, Held>, NetError> {
+    fn scan(&mut self) -> Result<BTreeMap<String, NetworkSlot>, NetError> {
         let table = self.ruleset.inet();
         let mut elements = |set| -> Result<Vec<nft::Element>, NetlinkError> {
             let mut found = Vec::new();
@@ -352,7 +352,7 @@ impl Network {
         found.map_err(doing("understand the tables"))
     }
 
-    fn hold(&mut self, held: Held) {
+    fn hold(&mut self, held: NetworkSlot) {
         self.addresses.take(held.address.to_bits());
         for (_, host) in &held.ports {
             self.ports.take((*host).into());
@@ -360,7 +360,7 @@ impl Network {
         self.held.insert(held.container.clone(), held);
     }
 
-    fn attached(&self, held: &Held) -> Attached {
+    fn attached(&self, held: &NetworkSlot) -> Attached {
         let (address, ports) = (held.address, held.ports.clone());
         Attached { address, gateway: self.config.gateway(), ports }
     }
@@ -369,7 +369,7 @@ impl Network {
         format!("volvox:{}:{container}", self.config.bridge)
     }
 
-    fn apply(&mut self, what: &'static str, messages: Vec<Message>) -> Result<(), NetError> {
+    fn apply(&mut self, what: &'static str, messages: Vec<NetlinkMessage>) -> Result<(), NetError> {
         self.netfilter.batch(nft::batch(messages)).map_err(doing(what))
     }
 }

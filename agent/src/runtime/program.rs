@@ -81,7 +81,7 @@ fn hear_out(child: &mut Child, patience: Duration) -> io::Result<(ExitStatus, St
         waiting.extend(stderr.as_ref().map(|it| (it.as_raw_fd(), libc::POLLIN)));
         let has_ended = sys::poll(&waiting, left)?.contains(&handle.as_raw_fd());
         // After that look, so that the last that it said is not missed.
-        if stderr.as_mut().is_some_and(|it| hear(it, &mut said) == Heard::ItsEnd) {
+        if stderr.as_mut().is_some_and(|it| hear(it, &mut said) == OutputMode::ItsEnd) {
             stderr = None;
         }
         if has_ended {
@@ -95,7 +95,7 @@ fn hear_out(child: &mut Child, patience: Duration) -> io::Result<(ExitStatus, St
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Heard {
+enum OutputMode {
     /// There may be more, later.
     All,
     /// Nobody can say more.
@@ -103,19 +103,19 @@ enum Heard {
 }
 
 /// Takes what there is, and waits for nothing.
-fn hear(stderr: &mut ChildStderr, said: &mut Vec<u8>) -> Heard {
+fn hear(stderr: &mut ChildStderr, said: &mut Vec<u8>) -> OutputMode {
     let mut piece = [0; PIECE];
     for _ in 0..PIECES {
         match stderr.read(&mut piece) {
-            Ok(0) => return Heard::ItsEnd,
+            Ok(0) => return OutputMode::ItsEnd,
             Ok(read) if said.len() < KEPT_BYTES => said.extend_from_slice(&piece[..read]),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Heard::All,
-            Err(_) => return Heard::ItsEnd,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return OutputMode::All,
+            Err(_) => return OutputMode::ItsEnd,
         }
     }
-    Heard::All
+    OutputMode::All
 }
 
 #[cfg(test)]

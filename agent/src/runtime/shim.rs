@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::program::{Program, ends_within};
-use super::silence::{Next, Seen, Waiting};
+use super::shim_timeouts::{RetryDecision, ShimActivity, Waiting};
 use crate::container::exit::Exit;
 use crate::container::spec::Hierarchy;
 use crate::container::spec::{ContainerSpec, LogLine, ProcessSpec, TerminalSize, is_container_id};
@@ -230,18 +230,20 @@ impl Shims {
                 Err(error) => error,
             };
             match waiting.unanswered(self.seen(id, &error)) {
-                Next::AskAgain => tracing::debug!(container = id, %error, "a shim is slow"),
-                Next::GiveUp => return Err(error),
+                RetryDecision::AskAgain => {
+                    tracing::debug!(container = id, %error, "a shim is slow")
+                }
+                RetryDecision::GiveUp => return Err(error),
             }
         }
     }
 
     /// Looks at a shim that gave this error. Takes a second.
-    fn seen(&self, id: &str, error: &ShimError) -> Seen {
+    fn seen(&self, id: &str, error: &ShimError) -> ShimActivity {
         match error {
             ShimError::Io { .. } => {
                 std::thread::sleep(BETWEEN_LOOKS * u32::try_from(LOOKS).unwrap_or(1));
-                Seen::NotAsked
+                ShimActivity::NotAsked
             }
             ShimError::Gone { .. } => {
                 let holder = self.attach(id).ok().and_then(|shim| shim.holder().ok());
@@ -250,11 +252,11 @@ impl Shims {
                     is_at_work(holder)
                 };
                 match holder.is_some_and(|holder| (0..LOOKS).any(|_| works(holder))) {
-                    true => Seen::AtWork,
-                    false => Seen::StandsStill,
+                    true => ShimActivity::AtWork,
+                    false => ShimActivity::StandsStill,
                 }
             }
-            ShimError::Create { .. } | ShimError::Refused(_) => Seen::StandsStill,
+            ShimError::Create { .. } | ShimError::Refused(_) => ShimActivity::StandsStill,
         }
     }
 
@@ -459,7 +461,7 @@ pub struct Terminal {
 
 /// What comes from a process with a terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shown {
+pub enum TerminalEvent {
     /// Bytes for the person's terminal.
     Output(Vec<u8>),
     /// It ended. Nothing follows.
@@ -502,16 +504,16 @@ impl Terminal {
     }
 
     /// What comes next, within so long.
-    pub fn next(&mut self, patience: Duration) -> Result<Option<Shown>, ShimError> {
+    pub fn next(&mut self, patience: Duration) -> Result<Option<TerminalEvent>, ShimError> {
         let deadline = Instant::now() + patience;
         loop {
             // Nobody waits for whether a key was taken: one typed too late is typed in vain.
             self.shim.answers.clear();
             if let Some(bytes) = self.shim.shown.pop_front() {
-                return Ok(Some(Shown::Output(bytes)));
+                return Ok(Some(TerminalEvent::Output(bytes)));
             }
             if let Some(exit) = self.shim.exits.get(&self.process) {
-                return Ok(Some(Shown::Exited(exit.clone())));
+                return Ok(Some(TerminalEvent::Exited(exit.clone())));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -94,8 +94,12 @@ impl Transfers {
     }
 
     /// Gets an archive, from the cache if the server says that it is still good.
-    pub(super) fn fetch(&self, wanted: Wanted<'_>, cancel: &Cancel) -> Result<Held, FetchFailed> {
-        let Wanted { url, cache_key, algorithm, value } = wanted;
+    pub(super) fn fetch(
+        &self,
+        wanted: ArchiveRequest<'_>,
+        cancel: &Cancel,
+    ) -> Result<Held, FetchFailed> {
+        let ArchiveRequest { url, cache_key, algorithm, value } = wanted;
         let checksum = match (algorithm, value) {
             ("", "") => None,
             (algorithm, value) => Some(Checksum::parse(algorithm, value)?),
@@ -112,7 +116,7 @@ impl Transfers {
 
 /// An archive that somebody asks for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct ArchiveRequest<'a> {
     pub(super) url: &'a str,
     pub(super) cache_key: &'a str,
     pub(super) algorithm: &'a str,
@@ -137,7 +141,7 @@ pub fn download(
     files: &ContainerFiles,
     cancel: &Cancel,
 ) -> Result<Transferred, TransferFailure> {
-    let wanted = Wanted {
+    let wanted = ArchiveRequest {
         url: &action.from,
         cache_key: &action.cache_key,
         algorithm: &action.checksum_algorithm,

@@ -10,7 +10,7 @@ use super::lines::{Lines, Tail};
 use super::logs::Log;
 use super::pipe;
 use super::terminal::{self, Terminal};
-use crate::container::spec::{LogStream, Output, ProcessSpec};
+use crate::container::spec::{LogStream, OutputTarget, ProcessSpec};
 use crate::kernel::sys;
 
 /// The shim's ends of a process's streams.
@@ -74,13 +74,13 @@ impl Outlet {
         };
         let log = |stream| Sink::Log { lines: Lines::default(), stream, name: spec.source.clone() };
         let (stdout, stderr) = match spec.output {
-            Output::Log => (stream(log(LogStream::Out))?, stream(log(LogStream::Err))?),
-            Output::Capture => {
+            OutputTarget::Log => (stream(log(LogStream::Out))?, stream(log(LogStream::Err))?),
+            OutputTarget::Capture => {
                 // One pipe for both, so that what was said stays in its order.
                 let end = stream(Sink::Capture)?;
                 (end.try_clone()?, end)
             }
-            Output::Discard => (null()?, null()?),
+            OutputTarget::Discard => (null()?, null()?),
         };
         Ok((outlet, Streams::Apart { stdin: null()?, stdout, stderr }))
     }

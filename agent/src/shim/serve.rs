@@ -21,7 +21,7 @@ use super::terminal::Terminal;
 use super::wire::{EXITS, LOGS, PROCESSES, RUNNING, Reply, Request, SOCKET, SPEC, Status};
 use super::{mounts, pipe, process, seccomp};
 use crate::container::exit::{End, Exit};
-use crate::container::spec::{ContainerSpec, Output, ProcessSpec, is_container_id};
+use crate::container::spec::{ContainerSpec, OutputTarget, ProcessSpec, is_container_id};
 use crate::kernel::sys::{self, Fork};
 
 /// Who may be connected at once: an agent, its successor while it is replaced, and terminals.
@@ -419,8 +419,8 @@ impl Shim {
         }
         let oom_kills = self.container.cgroup.oom_kills();
         let outlives = match spec.output {
-            Output::Capture => Outlives::Programs,
-            Output::Log | Output::Discard => Outlives::Machine,
+            OutputTarget::Capture => Outlives::Programs,
+            OutputTarget::Log | OutputTarget::Discard => Outlives::Machine,
         };
         let place = Place { init: self.container.init, owner: self.owner, client };
         let started = Outlet::new(spec, place, &self.nothing).and_then(|(outlet, streams)| {

@@ -106,7 +106,7 @@ mod golden {
     use super::*;
     use crate::container::exit::End;
     use crate::container::spec::{
-        Access, Bind, ContainerSpec, Hierarchy, Limits, LogLimits, LogStream, Output,
+        Access, Bind, ContainerSpec, Hierarchy, Limits, LogLimits, LogStream, OutputTarget,
     };
 
     fn golden(name: &str) -> Golden {
@@ -128,7 +128,7 @@ mod golden {
             user: "u".into(),
             nofile: Some(9),
             source: "s".into(),
-            output: Output::Capture,
+            output: OutputTarget::Capture,
             terminal: Some(size),
         };
         let line = LogLine { source: "s".into(), stream: LogStream::Err, text: "t".into() };
@@ -162,9 +162,9 @@ mod golden {
             Failed("f".into()),
             Status(status),
             Exited(exit),
-            Output(1, vec![2]),
+            OutputTarget(1, vec![2]),
         }));
-        golden.postcards(variants!(Output { Log, Discard, Capture }));
+        golden.postcards(variants!(OutputTarget { Log, Discard, Capture }));
         golden.postcards(variants!(LogStream { Out, Err }));
         golden.postcards(variants!(End { Status(3), Signal(9) }));
         golden.close();

@@ -160,7 +160,7 @@ async fn send(lines: Vec<LogLine>, writer: &mut FrameWriter) -> Result<(), Strea
     Ok(())
 }
 
-fn told(line: log_reader::LogLine) -> LogLine {
+fn told(line: log_reader::StoredLogLine) -> LogLine {
     let stream = match line.stream {
         spec::LogStream::Out => LogStream::Out,
         spec::LogStream::Err => LogStream::Err,

@@ -24,8 +24,8 @@ use volvox_protocol::stream::{self, Frame, OpenTerminal, Opened, PIECE_BYTES};
 use super::{Place, STILL_HERE, blocking};
 use crate::container::exit::End;
 use crate::container::guid::ContainerGuid;
-use crate::container::spec::{Output, ProcessSpec, TerminalSize};
-use crate::runtime::shim::{ShimError, Shown, Terminal};
+use crate::container::spec::{OutputTarget, ProcessSpec, TerminalSize};
+use crate::runtime::shim::{ShimError, Terminal, TerminalEvent};
 
 /// Frames that wait between the thread and the stream, each way.
 const QUEUE: usize = 8;
@@ -85,7 +85,7 @@ fn spec(request: OpenTerminal) -> ProcessSpec {
         user: request.user,
         nofile: None,
         source: "EXEC".to_owned(),
-        output: Output::Discard,
+        output: OutputTarget::Discard,
         terminal: Some(size(request.size)),
     }
 }
@@ -201,8 +201,8 @@ impl Thread {
                 Some(frame) => frame,
                 None => match self.terminal.next(Duration::from_millis(1)) {
                     Ok(None) => return Some(true),
-                    Ok(Some(Shown::Output(bytes))) => Frame::Output(bytes),
-                    Ok(Some(Shown::Exited(exit))) => Frame::Exit(match exit.end {
+                    Ok(Some(TerminalEvent::Output(bytes))) => Frame::Output(bytes),
+                    Ok(Some(TerminalEvent::Exited(exit))) => Frame::Exit(match exit.end {
                         End::Status(status) => status,
                         End::Signal(signal) => 128 + signal,
                     }),

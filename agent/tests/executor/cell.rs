@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use nix::sched::{CloneFlags, unshare};
 use volvox_agent::container::guid::ContainerGuid;
 use volvox_agent::container::spec::LogLimits;
-use volvox_agent::executor::driver::Executor;
-use volvox_agent::executor::logic::{ContainerView, Settings, Wanted};
-use volvox_agent::executor::store::Records;
-use volvox_agent::executor::work::{Owner, Work};
+use volvox_agent::executor::driver::ExecutorHandle;
+use volvox_agent::executor::logic::{ContainerView, ExecutorSettings, ReservationRequest};
+use volvox_agent::executor::store::ContainerRecords;
+use volvox_agent::executor::workload::{Owner, Workload};
 use volvox_agent::image::fetch::FetchConfig;
 use volvox_agent::image::limits::Limits;
 use volvox_agent::image::place::Ownership;
 use volvox_agent::image::rootfs::{HostRoot, RootfsConfig};
-use volvox_agent::runtime::machine::{Machine, MachineConfig, Silence};
+use volvox_agent::runtime::machine::{Machine, MachineConfig, ShimTimeouts};
 use volvox_agent::runtime::net::netlink::Socket;
 use volvox_agent::runtime::net::{NetworkConfig, link};
 use volvox_agent::runtime::shim::Shims;
@@ -51,8 +51,8 @@ pub(crate) fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
 pub(crate) struct Cell {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) config: MachineConfig,
-    pub(crate) settings: Settings,
-    pub(crate) executor: Option<Executor>,
+    pub(crate) settings: ExecutorSettings,
+    pub(crate) executor: Option<ExecutorHandle>,
     prefix: String,
 }
 
@@ -64,7 +64,7 @@ impl Cell {
 
     pub(crate) fn with(
         name: &str,
-        change: impl FnOnce(&mut MachineConfig, &mut Settings),
+        change: impl FnOnce(&mut MachineConfig, &mut ExecutorSettings),
     ) -> Option<Cell> {
         if !can_run(name) {
             return None;
@@ -79,7 +79,7 @@ impl Cell {
         let prefix = prefix.trim_start_matches('.').to_owned();
         let mut config = machine(folder.path());
         let capacity = CellCapacity { memory_mb: 4_000, disk_mb: 4_000, containers: 50 };
-        let mut settings = Settings::new(CellId::new("cell").unwrap(), capacity);
+        let mut settings = ExecutorSettings::new(CellId::new("cell").unwrap(), capacity);
         settings.steps.graceful_shutdown_interval = Duration::from_secs(2);
         change(&mut config, &mut settings);
         let mut cell = Cell { folder, config, settings, executor: None, prefix };
@@ -90,25 +90,26 @@ impl Cell {
     /// Starts the executor, or starts it again.
     pub(crate) fn open(&mut self) {
         self.executor = None;
-        let records = Records::open(&self.folder.path().join("run")).unwrap();
+        let records = ContainerRecords::open(&self.folder.path().join("run")).unwrap();
         let machine = Machine::open(self.config.clone()).unwrap();
-        self.executor = Some(Executor::open(self.settings.clone(), records, machine).unwrap());
+        self.executor =
+            Some(ExecutorHandle::open(self.settings.clone(), records, machine).unwrap());
     }
 
-    pub(crate) fn executor(&self) -> &Executor {
+    pub(crate) fn executor(&self) -> &ExecutorHandle {
         self.executor.as_ref().unwrap()
     }
 
-    fn start(&self, owner: Owner, work: Work) -> ContainerGuid {
+    fn start(&self, owner: Owner, work: Workload) -> ContainerGuid {
         let guid = owner.container();
-        let wanted = Wanted { owner, resources: work.resources() };
+        let wanted = ReservationRequest { owner, resources: work.resources() };
         assert_eq!(self.executor().reserve(vec![wanted]).unwrap(), Vec::new());
         self.executor().run(guid.clone(), work).unwrap();
         guid
     }
 
     /// An instance with this definition.
-    pub(crate) fn work(&self, name: &str, definition: LrpDefinition) -> (Owner, Work) {
+    pub(crate) fn work(&self, name: &str, definition: LrpDefinition) -> (Owner, Workload) {
         let key = LrpKey {
             process_guid: ProcessGuid::new("process").unwrap(),
             index: 3,
@@ -116,7 +117,7 @@ impl Cell {
             definition_id: None,
         };
         let instance = InstanceGuid::new(&format!("{}-{name}", self.prefix)).unwrap();
-        (Owner::Lrp { key, instance }, Work::Lrp(Arc::new(definition)))
+        (Owner::Lrp { key, instance }, Workload::Lrp(Arc::new(definition)))
     }
 
     pub(crate) fn start_lrp(&self, name: &str, definition: LrpDefinition) -> ContainerGuid {
@@ -127,7 +128,7 @@ impl Cell {
     pub(crate) fn start_task(&self, name: &str, definition: TaskDefinition) -> ContainerGuid {
         let guid = TaskGuid::new(&format!("{}-{name}", self.prefix)).unwrap();
         let domain = Domain::new("domain").unwrap();
-        self.start(Owner::Task { guid, domain }, Work::Task(Arc::new(definition)))
+        self.start(Owner::Task { guid, domain }, Workload::Task(Arc::new(definition)))
     }
 
     pub(crate) fn view(&self, guid: &ContainerGuid) -> ContainerView {
@@ -306,7 +307,7 @@ fn machine(folder: &Path) -> MachineConfig {
         allow_privileged: false,
         certificates: None,
         log: LogLimits::default(),
-        silence: Silence::default(),
+        silence: ShimTimeouts::default(),
     }
 }
 

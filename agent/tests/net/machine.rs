@@ -17,7 +17,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 use volvox_agent::runtime::net::link::{self, Veth};
 use volvox_agent::runtime::net::netlink::Socket;
-use volvox_agent::runtime::net::{Attached, Ipv4Network, Network, NetworkConfig, tables};
+use volvox_agent::runtime::net::{Attached, CellNetwork, Ipv4Network, NetworkConfig, tables};
 use volvox_protocol::egress::{IcmpInfo, SecurityGroupRule};
 
 use crate::stage::{can_run, pause};
@@ -231,8 +231,8 @@ impl Machine {
         Machine { here, outside, config: config(HOST) }
     }
 
-    pub(crate) fn open(&self) -> Network {
-        self.here.run(|| Network::open(self.config.clone()).unwrap())
+    pub(crate) fn open(&self) -> CellNetwork {
+        self.here.run(|| CellNetwork::open(self.config.clone()).unwrap())
     }
 
     /// The names of all links but those of the machine itself.
@@ -274,7 +274,7 @@ pub(crate) fn cannot_run(name: &str) -> bool {
 }
 
 pub(crate) fn attach(
-    network: &mut Network,
+    network: &mut CellNetwork,
     name: &str,
     rules: &[SecurityGroupRule],
 ) -> (Namespace, Attached) {

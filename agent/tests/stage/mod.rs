@@ -7,7 +7,7 @@ use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use volvox_agent::container::spec::{Output, ProcessSpec};
+use volvox_agent::container::spec::{OutputTarget, ProcessSpec};
 
 /// Between two looks at something that another process, or the kernel, is about: to look without a
 /// pause would take the processor from what is waited for.
@@ -63,7 +63,7 @@ pub(crate) fn shell(id: u32, user: &str, script: &str) -> ProcessSpec {
         user: user.to_owned(),
         nofile: None,
         source: "APP".to_owned(),
-        output: Output::Log,
+        output: OutputTarget::Log,
         terminal: None,
     }
 }

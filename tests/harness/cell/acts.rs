@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use volvox_agent::container::guid::ContainerGuid;
-use volvox_agent::container::op::Deed;
+use volvox_agent::container::op::ContainerOp;
 use volvox_agent::core::{
     AskId, CellInput, CellOutput, CoordinatorReply, CoordinatorRequest, Ends, Notice, ReplyId,
 };
-use volvox_agent::executor::work::Owner;
+use volvox_agent::executor::workload::Owner;
 use volvox_agent::rep::logic::Unanswered;
 use volvox_mesh::member::MemberInput;
 use volvox_mesh::request::AskError;
@@ -34,9 +34,9 @@ impl World {
         }
     }
 
-    fn machine_does(&mut self, nth: usize, guid: &ContainerGuid, deed: Deed) {
+    fn machine_does(&mut self, nth: usize, guid: &ContainerGuid, deed: ContainerOp) {
         let cell = &mut self.cells[nth];
-        if let Deed::Spawn(process) = &deed
+        if let ContainerOp::Spawn(process) = &deed
             && let Some(view) = cell.agent.as_ref().and_then(|agent| agent.cell.container(guid))
             && let Owner::Task { guid, .. } = &view.owner
         {

@@ -11,16 +11,17 @@ use volvox_protocol::id::{CellId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use volvox_protocol::task::TaskDefinition;
 
 use super::*;
-use crate::executor::keeping::NOT_KEPT;
-use crate::executor::work::Owner;
+use crate::executor::workload::Owner;
+use crate::executor::write_ahead::NOT_KEPT;
 use crate::runtime::fake::Fake;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const ROOM: CellCapacity = CellCapacity { memory_mb: 100, disk_mb: 100, containers: 3 };
 
-fn open(folder: &Path, machine: &Fake) -> Executor {
-    let settings = Settings::new(CellId::new("cell").unwrap(), ROOM);
-    Executor::open(settings, Records::open(folder).unwrap(), machine.clone()).unwrap()
+fn open(folder: &Path, machine: &Fake) -> ExecutorHandle {
+    let settings = ExecutorSettings::new(CellId::new("cell").unwrap(), ROOM);
+    ExecutorHandle::open(settings, ContainerRecords::open(folder).unwrap(), machine.clone())
+        .unwrap()
 }
 
 fn owner(name: &str) -> Owner {
@@ -33,17 +34,17 @@ fn owner(name: &str) -> Owner {
     Owner::Lrp { key, instance: InstanceGuid::new(name).unwrap() }
 }
 
-fn serve() -> Work {
+fn serve() -> Workload {
     let run = RunAction { path: "serve".into(), ..RunAction::default() };
     let action = Some(Action::Run(Box::new(run)));
-    Work::Lrp(Arc::new(LrpDefinition { action, memory_mb: 40, ..LrpDefinition::default() }))
+    Workload::Lrp(Arc::new(LrpDefinition { action, memory_mb: 40, ..LrpDefinition::default() }))
 }
 
-fn start(executor: &Executor, name: &str) -> ContainerGuid {
+fn start(executor: &ExecutorHandle, name: &str) -> ContainerGuid {
     let owner = owner(name);
     let guid = owner.container();
     let events = executor.subscribe().unwrap();
-    let wanted = Wanted { owner, resources: serve().resources() };
+    let wanted = ReservationRequest { owner, resources: serve().resources() };
     assert_eq!(executor.reserve(vec![wanted]), Ok(Vec::new()));
     executor.run(guid.clone(), serve()).unwrap();
     wait_for(&events, &ContainerEvent::Running(guid.clone()));
@@ -54,7 +55,7 @@ fn wait_for(events: &Receiver<ContainerEvent>, wanted: &ContainerEvent) {
     while events.recv_timeout(PATIENCE).expect("the event comes in time") != *wanted {}
 }
 
-fn state(executor: &Executor, guid: &ContainerGuid) -> Option<ContainerState> {
+fn state(executor: &ExecutorHandle, guid: &ContainerGuid) -> Option<ContainerState> {
     executor.container(guid.clone()).unwrap().map(|it| it.container.state)
 }
 
@@ -64,7 +65,8 @@ fn calls_are_answered_events_told_and_deletes_waited_for() {
     let executor = open(folder.path(), &machine);
     let guid = start(&executor, "one");
     assert_eq!(executor.remaining().unwrap().memory_mb, 60);
-    let wanted = |name: &str| Wanted { owner: owner(name), resources: serve().resources() };
+    let wanted =
+        |name: &str| ReservationRequest { owner: owner(name), resources: serve().resources() };
     let refused = executor.reserve(vec![wanted("one"), wanted("two"), wanted("three")]).unwrap();
     let names: Vec<&str> = refused.iter().map(|(guid, _)| guid.as_str()).collect();
     assert_eq!(names, ["one", "three"]);
@@ -78,7 +80,7 @@ fn calls_are_answered_events_told_and_deletes_waited_for() {
     assert_eq!(state(&executor, &guid), None);
     assert_eq!(machine.machine().containers().count(), 0);
     let missing = executor.delete(guid.clone());
-    assert_eq!(missing, Err(CallError::Refused(Refusal::NotFound(guid))));
+    assert_eq!(missing, Err(CallError::Refused(ExecutorRefusal::NotFound(guid))));
     machine.machine().faults.not_destroyed = Some("stuck".to_owned());
     let stuck = start(&executor, "four");
     let error = executor.delete(stuck.clone()).unwrap_err();
@@ -90,7 +92,7 @@ fn another_executor_goes_on_where_one_ended() {
     let (folder, machine) = (tempfile::tempdir().unwrap(), Fake::default());
     let executor = open(folder.path(), &machine);
     let (one, two) = (start(&executor, "one"), start(&executor, "two"));
-    let taken = Records::open(folder.path());
+    let taken = ContainerRecords::open(folder.path());
     assert!(matches!(taken, Err(RecordsError::InUse(_))), "{taken:?}");
     drop(executor);
     machine.machine().end_process(&two, "serve", 5);
@@ -132,8 +134,8 @@ fn what_may_not_run_twice_does_not_begin_unless_that_is_written_down() {
     let run = RunAction { path: "serve".into(), ..RunAction::default() };
     let action = Some(Action::Run(Box::new(run)));
     let definition = TaskDefinition { action, memory_mb: 40, ..TaskDefinition::default() };
-    let work = Work::Task(Arc::new(definition));
-    let wanted = Wanted { owner, resources: work.resources() };
+    let work = Workload::Task(Arc::new(definition));
+    let wanted = ReservationRequest { owner, resources: work.resources() };
     assert_eq!(executor.reserve(vec![wanted]), Ok(Vec::new()));
     // In the way of the record: as a full disk, nothing can be written.
     let partial = folder.path().join("once.progress.partial");

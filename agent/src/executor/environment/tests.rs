@@ -91,7 +91,7 @@ fn the_network_is_told_as_far_as_it_is_there() {
             ],
         ),
     ] {
-        let network = NetworkFacts {
+        let network = ContainerNetwork {
             external_address: "192.0.2.7".parse().unwrap(),
             internal_address: "10.255.0.9".parse().unwrap(),
             internal_ipv6: None,
@@ -100,7 +100,7 @@ fn the_network_is_told_as_far_as_it_is_there() {
         let mut all = vec!["CF_INSTANCE_IP=192.0.2.7", "CF_INSTANCE_INTERNAL_IP=10.255.0.9"];
         all.extend(&expected);
         assert_eq!(network_environment(&network), env(&all));
-        let six = NetworkFacts { internal_ipv6: Some("fd00::9".parse().unwrap()), ..network };
+        let six = ContainerNetwork { internal_ipv6: Some("fd00::9".parse().unwrap()), ..network };
         all.insert(2, "CF_INSTANCE_INTERNAL_IPV6=fd00::9");
         assert_eq!(network_environment(&six), env(&all));
     }
@@ -108,7 +108,7 @@ fn the_network_is_told_as_far_as_it_is_there() {
 
 #[test]
 fn an_ipv6_cell_has_brackets_around_its_address() {
-    let network = NetworkFacts {
+    let network = ContainerNetwork {
         external_address: "2001:db8::1".parse().unwrap(),
         internal_address: "10.255.0.9".parse().unwrap(),
         internal_ipv6: None,

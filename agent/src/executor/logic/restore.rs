@@ -9,25 +9,25 @@ use volvox_protocol::container::{ContainerState, RunResult};
 use volvox_protocol::injected_bug::{Bug, mutated};
 use volvox_protocol::time::Timestamp;
 
-use super::{Depot, Effect, Held, Making, Settings, Turn};
+use super::{ContainerRun, CreateState, Executor, ExecutorOutput, ExecutorSettings, Txn};
 use crate::container::guid::ContainerGuid;
-use crate::container::op::Deed;
-use crate::executor::registry::{self, Container, Deletion, Registry};
+use crate::container::op::ContainerOp;
+use crate::executor::container_store::{self, Container, ContainerStore, Deletion};
 use crate::executor::steps;
 use crate::executor::timers::Timers;
-use crate::executor::work::Work;
+use crate::executor::workload::Workload;
 
 /// What was written down of one container, read back.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Saved {
+pub struct SavedContainer {
     container: Container,
-    held: Held,
+    held: ContainerRun,
 }
 
-impl Saved {
+impl SavedContainer {
     #[cfg(test)]
-    pub(super) fn of(container: Container, held: Held) -> Self {
-        Saved { container, held }
+    pub(super) fn of(container: Container, held: ContainerRun) -> Self {
+        SavedContainer { container, held }
     }
 
     /// Which container it is about.
@@ -44,31 +44,31 @@ impl Saved {
 
 /// What there is of one container after a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Restored {
+pub struct RecoveredContainer {
     /// What was written down.
-    pub saved: Saved,
+    pub saved: SavedContainer,
     /// What it was to do, if it had been told.
-    pub work: Option<Work>,
+    pub work: Option<Workload>,
     /// What the machine has of it.
     pub standing: Standing,
 }
 
-impl Depot {
+impl Executor {
     /// The depot after a restart, and what is to be done now. Containers that the machine has
     /// and nobody wrote down are the runtime's to remove.
     pub fn restore(
         now: Timestamp,
-        settings: Settings,
-        found: Vec<Restored>,
-    ) -> (Self, Vec<Effect>) {
+        settings: ExecutorSettings,
+        found: Vec<RecoveredContainer>,
+    ) -> (Self, Vec<ExecutorOutput>) {
         let containers = found.iter().map(|it| it.saved.container.clone());
         let registry =
-            Registry::restore(settings.capacity, settings.reservation_expiry, containers);
+            ContainerStore::restore(settings.capacity, settings.reservation_expiry, containers);
         let mut standings = Vec::new();
         let mut held = BTreeMap::new();
-        for Restored { saved, work, standing } in found {
+        for RecoveredContainer { saved, work, standing } in found {
             let guid = saved.container.guid;
-            let mut kept = Held { work, ..saved.held };
+            let mut kept = ContainerRun { work, ..saved.held };
             // The machine may have moved since: its ports lead to the same containers.
             if let (Some(address), Some(network)) = (settings.host_address, &mut kept.network) {
                 network.external_address = address;
@@ -76,8 +76,8 @@ impl Depot {
             held.insert(guid.clone(), kept);
             standings.push((guid, standing));
         }
-        let mut depot = Depot { settings, registry, held, timers: Timers::default() };
-        let mut turn = Turn::new(now);
+        let mut depot = Executor { settings, registry, held, timers: Timers::default() };
+        let mut turn = Txn::new(now);
         for (guid, standing) in standings {
             depot.recover(&mut turn, &guid, standing);
         }
@@ -85,17 +85,17 @@ impl Depot {
         (depot, effects)
     }
 
-    fn recover(&mut self, turn: &mut Turn, guid: &ContainerGuid, standing: Standing) {
+    fn recover(&mut self, turn: &mut Txn, guid: &ContainerGuid, standing: Standing) {
         let Some((state, deletion)) =
             self.registry.container(guid).map(|it| (it.state, it.deletion))
         else {
             return;
         };
         if let Some(held) = self.held.get_mut(guid)
-            && matches!(held.making, Making::Underway | Making::Abandoned)
+            && matches!(held.making, CreateState::Underway | CreateState::Abandoned)
         {
             // Whoever was making it is gone with the old agent.
-            held.making = Making::Failed;
+            held.making = CreateState::Failed;
         }
         match state {
             ContainerState::Reserved | ContainerState::Completed => {}
@@ -110,7 +110,7 @@ impl Depot {
     }
 
     /// Nothing of its work has begun, so it can be tried again.
-    fn create_interrupted(&mut self, turn: &mut Turn, guid: &ContainerGuid) {
+    fn create_interrupted(&mut self, turn: &mut Txn, guid: &ContainerGuid) {
         let reason = "failed to create container: the agent was restarted";
         let result = RunResult {
             failed: true,
@@ -118,15 +118,15 @@ impl Depot {
             retryable: true,
             stopped: false,
         };
-        let _ = self.tell(turn, registry::Input::Completed(guid.clone(), result));
+        let _ = self.tell(turn, container_store::StoreInput::Completed(guid.clone(), result));
     }
 
-    fn reattach(&mut self, turn: &mut Turn, guid: &ContainerGuid, standing: Standing) {
+    fn reattach(&mut self, turn: &mut Txn, guid: &ContainerGuid, standing: Standing) {
         let Some(held) = self.held.get(guid) else { return };
         let Some(tree) = &held.tree else { return };
         if held.finished.is_some() {
-            let path = held.work.as_ref().map_or("", Work::result_file).to_owned();
-            return turn.perform(guid, Deed::ReadResult(path));
+            let path = held.work.as_ref().map_or("", Workload::result_file).to_owned();
+            return turn.perform(guid, ContainerOp::ReadResult(path));
         }
         let again = tree.resume(turn.now);
         let processes: Vec<_> = tree.processes().collect();
@@ -139,18 +139,18 @@ impl Depot {
             // Written down as taken in, or a person's, who has gone.
             let is_known = |id: &&u32| processes.iter().any(|step| step.0 == **id);
             for id in exited.keys().filter(|id| !is_known(id)) {
-                turn.perform(guid, Deed::ForgetExit(*id));
+                turn.perform(guid, ContainerOp::ForgetExit(*id));
             }
         }
         for step in processes {
             let exit = exited.get(&step.0).cloned();
             if exit.is_some() || running.contains(&step.0) {
-                self.step(turn, guid, steps::Input::Event(StepEvent::ProcessStarted(step)));
+                self.step(turn, guid, steps::StepInput::Event(StepEvent::ProcessStarted(step)));
             }
             match exit {
                 Some(_) if mutated(Bug::ForgetsExits) => {}
                 Some(exit) => {
-                    self.step(turn, guid, steps::Input::Event(StepEvent::ProcessExited(exit)))
+                    self.step(turn, guid, steps::StepInput::Event(StepEvent::ProcessExited(exit)))
                 }
                 // Whether it was about to be started cannot be known: it must not start twice.
                 None if is_alive && !running.contains(&step.0) => {
@@ -158,7 +158,7 @@ impl Depot {
                     self.step(
                         turn,
                         guid,
-                        steps::Input::Event(StepEvent::SpawnFailed { step, error }),
+                        steps::StepInput::Event(StepEvent::SpawnFailed { step, error }),
                     );
                 }
                 None => {}

@@ -21,12 +21,12 @@ const ROOM: CellCapacity = CellCapacity { memory_mb: 1_000, disk_mb: 1_000, cont
 
 /// An agent on a machine. What is written down is what a restart reads.
 pub(super) struct Agent {
-    depot: Depot,
+    depot: Executor,
     pub(super) machine: FakeMachine,
     now: Timestamp,
     progress: BTreeMap<ContainerGuid, String>,
     work: BTreeMap<ContainerGuid, String>,
-    pub(super) told: Vec<Effect>,
+    pub(super) told: Vec<ExecutorOutput>,
     /// Effects that are still performed before the agent dies.
     pub(super) dies_after: Option<usize>,
 }
@@ -37,7 +37,7 @@ impl Agent {
         let mut machine = FakeMachine::default();
         assert!(machine.advance(now).is_empty());
         Agent {
-            depot: Depot::new(settings()),
+            depot: Executor::new(settings()),
             machine,
             now,
             progress: BTreeMap::new(),
@@ -47,11 +47,11 @@ impl Agent {
         }
     }
 
-    fn call(&mut self, input: Input) -> Result<(), Refusal> {
+    fn call(&mut self, input: ExecutorInput) -> Result<(), ExecutorRefusal> {
         let before = self.depot.clone();
         match self.depot.apply(self.now, input) {
             Ok(effects) => {
-                assert_eq!(registry::check(&self.depot.registry), Vec::<String>::new());
+                assert_eq!(container_store::check(&self.depot.registry), Vec::<String>::new());
                 self.perform(effects);
                 Ok(())
             }
@@ -62,27 +62,29 @@ impl Agent {
         }
     }
 
-    fn perform(&mut self, effects: Vec<Effect>) {
+    fn perform(&mut self, effects: Vec<ExecutorOutput>) {
         for effect in effects {
             if let Some(left) = &mut self.dies_after {
                 let Some(less) = left.checked_sub(1) else { return };
                 *left = less;
             }
             match &effect {
-                Effect::Keep(guid) => {
+                ExecutorOutput::Keep(guid) => {
                     let progress = self.depot.progress(guid).expect("what is kept is there");
                     let text = serde_json::to_string(&progress).unwrap();
                     self.progress.insert(guid.clone(), text);
                 }
-                Effect::KeepWork(guid, work) => {
+                ExecutorOutput::KeepWork(guid, work) => {
                     self.work.insert(guid.clone(), serde_json::to_string(work).unwrap());
                 }
-                Effect::Do(guid, deed) => self.machine.perform(guid, deed.clone()),
-                Effect::Forget(guid, _) => {
+                ExecutorOutput::Do(guid, deed) => self.machine.perform(guid, deed.clone()),
+                ExecutorOutput::Forget(guid, _) => {
                     self.progress.remove(guid);
                     self.work.remove(guid);
                 }
-                Effect::Emit(_) | Effect::RefuseReservation(..) | Effect::DeleteFailed(..) => {}
+                ExecutorOutput::Emit(_)
+                | ExecutorOutput::RefuseReservation(..)
+                | ExecutorOutput::DeleteFailed(..) => {}
             }
             self.told.push(effect);
         }
@@ -96,7 +98,7 @@ impl Agent {
         drop(self.machine.advance(self.now));
         let known = self.progress.keys().cloned().collect();
         self.machine.retain(&known);
-        let found = self.progress.iter().map(|(guid, text)| Restored {
+        let found = self.progress.iter().map(|(guid, text)| RecoveredContainer {
             saved: serde_json::from_str(text).unwrap(),
             work: self.work.get(guid).map(|text| serde_json::from_str(text).unwrap()),
             standing: self
@@ -104,9 +106,9 @@ impl Agent {
                 .standing(guid)
                 .unwrap_or(Standing::Dead { exited: BTreeMap::new() }),
         });
-        let (depot, effects) = Depot::restore(self.now, settings(), found.collect());
+        let (depot, effects) = Executor::restore(self.now, settings(), found.collect());
         self.depot = depot;
-        assert_eq!(registry::check(&self.depot.registry), Vec::<String>::new());
+        assert_eq!(container_store::check(&self.depot.registry), Vec::<String>::new());
         self.perform(effects);
     }
 
@@ -122,13 +124,13 @@ impl Agent {
             self.now = due.map_or(end, |due| due.max(self.now).min(end));
             for (guid, outcome) in self.machine.advance(self.now) {
                 // What comes too late is refused, and that is all.
-                let _ = self.call(Input::Outcome(guid, outcome));
+                let _ = self.call(ExecutorInput::Outcome(guid, outcome));
                 if self.is_dead() {
                     return false;
                 }
             }
             if self.depot.next_wake().is_some_and(|at| at <= self.now) {
-                self.call(Input::Wake).expect("time is never refused");
+                self.call(ExecutorInput::Wake).expect("time is never refused");
                 if self.is_dead() {
                     return false;
                 }
@@ -156,17 +158,17 @@ impl Agent {
         self.depot.held.keys().cloned().collect()
     }
 
-    fn start(&mut self, owner: &Owner, work: &Work) -> ContainerGuid {
-        let wanted = Wanted { owner: owner.clone(), resources: work.resources() };
-        self.call(Input::Reserve(vec![wanted])).unwrap();
+    fn start(&mut self, owner: &Owner, work: &Workload) -> ContainerGuid {
+        let wanted = ReservationRequest { owner: owner.clone(), resources: work.resources() };
+        self.call(ExecutorInput::Reserve(vec![wanted])).unwrap();
         let guid = owner.container();
-        self.call(Input::Run(guid.clone(), work.clone())).unwrap();
+        self.call(ExecutorInput::Run(guid.clone(), work.clone())).unwrap();
         guid
     }
 }
 
-fn settings() -> Settings {
-    Settings::new(CellId::new("cell").unwrap(), ROOM)
+fn settings() -> ExecutorSettings {
+    ExecutorSettings::new(CellId::new("cell").unwrap(), ROOM)
 }
 
 pub(super) fn instance(name: &str) -> Owner {
@@ -188,8 +190,8 @@ pub(super) fn run(path: &str, args: &[&str]) -> Action {
     Action::Run(Box::new(RunAction { path: path.into(), args, ..RunAction::default() }))
 }
 
-fn lrp(action: Action) -> Work {
-    Work::Lrp(Arc::new(LrpDefinition {
+fn lrp(action: Action) -> Workload {
+    Workload::Lrp(Arc::new(LrpDefinition {
         action: Some(action),
         memory_mb: 10,
         ports: vec![8080],
@@ -197,9 +199,9 @@ fn lrp(action: Action) -> Work {
     }))
 }
 
-fn task_of(action: Action, result_file: &str) -> Work {
+fn task_of(action: Action, result_file: &str) -> Workload {
     let result_file = result_file.to_owned();
-    Work::Task(Arc::new(TaskDefinition {
+    Workload::Task(Arc::new(TaskDefinition {
         action: Some(action),
         result_file,
         ..TaskDefinition::default()
@@ -217,7 +219,7 @@ fn an_instance_runs_until_it_is_stopped_and_leaves_nothing() {
     let view = agent.depot.container(&guid).unwrap();
     assert_eq!(view.network.unwrap().ports[0].container_port, 8080);
     assert!(view.container.routable);
-    agent.call(Input::Stop(guid.clone())).unwrap();
+    agent.call(ExecutorInput::Stop(guid.clone())).unwrap();
     agent.settle();
     assert_eq!(agent.state(&guid), Some(ContainerState::Completed));
     assert!(agent.result(&guid).stopped && !agent.result(&guid).failed);
@@ -230,7 +232,7 @@ fn an_instance_runs_until_it_is_stopped_and_leaves_nothing() {
             "Exit status 143",
         ]
     );
-    agent.call(Input::Delete(guid.clone())).unwrap();
+    agent.call(ExecutorInput::Delete(guid.clone())).unwrap();
     agent.settle();
     assert_eq!(agent.state(&guid), None);
     assert_eq!(agent.machine.containers().count(), 0);
@@ -244,7 +246,7 @@ fn the_environment_of_a_process_tells_who_and_where_it_is() {
     agent.start(&instance("i-1"), &lrp(run("serve", &[])));
     agent.settle();
     let spawned = agent.told.iter().find_map(|effect| {
-        let Effect::Do(_, Deed::Spawn(order)) = effect else { return None };
+        let ExecutorOutput::Do(_, ContainerOp::Spawn(order)) = effect else { return None };
         Some(order.env.clone())
     });
     let env = spawned.unwrap();
@@ -279,7 +281,7 @@ fn what_cannot_be_made_may_be_tried_again() {
     assert_eq!(agent.state(&guid), Some(ContainerState::Completed));
     assert!(agent.result(&guid).retryable);
     assert_eq!(agent.result(&guid).failure_reason, "failed to create container: no");
-    agent.call(Input::Delete(guid.clone())).unwrap();
+    agent.call(ExecutorInput::Delete(guid.clone())).unwrap();
     agent.settle();
     assert_eq!(agent.state(&guid), None);
 }
@@ -304,7 +306,9 @@ fn a_task_gives_its_result_or_why_there_is_none() {
     let guid = agent.start(&task("t"), &task_of(run("false", &[]), "/result"));
     agent.settle();
     assert!(agent.result(&guid).failed);
-    let read = |effect: &Effect| matches!(effect, Effect::Do(_, Deed::ReadResult(_)));
+    let read = |effect: &ExecutorOutput| {
+        matches!(effect, ExecutorOutput::Do(_, ContainerOp::ReadResult(_)))
+    };
     assert!(!agent.told.iter().any(read), "a task that failed has no result");
 }
 
@@ -320,12 +324,13 @@ fn delete_in_any_state_ends_with_nothing() {
             agent.machine.faults.transfer = Duration::from_secs(60);
             let guid = agent.start(&instance("i-1"), &lrp(action.clone()));
             agent.advance(Duration::from_millis(wait));
-            agent.call(Input::Delete(guid.clone())).unwrap();
-            agent.call(Input::Delete(guid.clone())).unwrap();
+            agent.call(ExecutorInput::Delete(guid.clone())).unwrap();
+            agent.call(ExecutorInput::Delete(guid.clone())).unwrap();
             agent.advance(Duration::from_secs(15));
             assert_eq!(agent.state(&guid), None, "work {nth} after {wait} ms");
             assert_eq!(agent.machine.containers().count(), 0);
-            let destroyed = |it: &&Effect| matches!(it, Effect::Do(_, Deed::Destroy));
+            let destroyed =
+                |it: &&ExecutorOutput| matches!(it, ExecutorOutput::Do(_, ContainerOp::Destroy));
             assert_eq!(agent.told.iter().filter(destroyed).count(), 1);
         }
     }
@@ -337,12 +342,12 @@ fn a_container_that_cannot_be_taken_away_is_told_of_and_tried_again() {
     agent.machine.faults.not_destroyed = Some("busy".to_owned());
     let guid = agent.start(&instance("i-1"), &lrp(run("serve", &[])));
     agent.settle();
-    agent.call(Input::Delete(guid.clone())).unwrap();
+    agent.call(ExecutorInput::Delete(guid.clone())).unwrap();
     agent.settle();
     assert_eq!(agent.state(&guid), Some(ContainerState::Completed));
-    assert!(agent.told.contains(&Effect::DeleteFailed(guid.clone(), "busy".to_owned())));
+    assert!(agent.told.contains(&ExecutorOutput::DeleteFailed(guid.clone(), "busy".to_owned())));
     agent.machine.faults.not_destroyed = None;
-    agent.call(Input::Delete(guid.clone())).unwrap();
+    agent.call(ExecutorInput::Delete(guid.clone())).unwrap();
     agent.settle();
     assert_eq!(agent.state(&guid), None);
 }
@@ -359,7 +364,7 @@ fn a_container_that_dies_as_a_whole_has_failed() {
         agent.settle();
         assert_eq!(agent.state(&guid), Some(ContainerState::Completed));
         assert_eq!(agent.result(&guid).failure_reason, "missing container: what held it has died");
-        agent.call(Input::Delete(guid.clone())).unwrap();
+        agent.call(ExecutorInput::Delete(guid.clone())).unwrap();
         agent.settle();
         assert_eq!(agent.state(&guid), None);
     }
@@ -375,7 +380,7 @@ fn a_container_whose_shim_hangs_goes_on_afterwards_or_has_failed() {
     agent.machine.hang(&brief, Duration::from_secs(15));
     agent.machine.hang(&quiet, Duration::MAX);
     agent.machine.hang(&stopped, Duration::MAX);
-    agent.call(Input::Stop(stopped.clone())).unwrap();
+    agent.call(ExecutorInput::Stop(stopped.clone())).unwrap();
     agent.advance(Duration::from_secs(10));
     assert_eq!(agent.state(&brief), Some(ContainerState::Running), "nobody has heard of its end");
     agent.advance(Duration::from_secs(6));
@@ -388,7 +393,7 @@ fn a_container_whose_shim_hangs_goes_on_afterwards_or_has_failed() {
     assert_eq!(agent.state(&quiet), Some(ContainerState::Completed));
     assert!(agent.result(&quiet).failure_reason.starts_with("missing container"));
     for guid in [brief, quiet, stopped] {
-        agent.call(Input::Delete(guid)).unwrap();
+        agent.call(ExecutorInput::Delete(guid)).unwrap();
     }
     agent.settle();
     assert_eq!(agent.machine.containers().count(), 0);
@@ -411,7 +416,7 @@ fn a_container_whose_shim_is_slow_is_waited_for_but_not_for_ever() {
     assert_eq!(agent.state(&endless), Some(ContainerState::Running));
     agent.advance(Duration::from_secs(2));
     assert!(agent.result(&endless).failure_reason.starts_with("missing container"));
-    agent.call(Input::Stop(brief.clone())).unwrap();
+    agent.call(ExecutorInput::Stop(brief.clone())).unwrap();
     agent.settle();
     assert!(agent.result(&brief).stopped, "it can be stopped as ever");
     // An agent that starts has less patience.
@@ -429,7 +434,7 @@ fn an_exit_that_is_told_after_the_kill_is_in_the_log() {
     let mut agent = Agent::new();
     let guid = agent.start(&instance("i-1"), &lrp(run("serve", &[])));
     agent.settle();
-    agent.call(Input::Stop(guid.clone())).unwrap();
+    agent.call(ExecutorInput::Stop(guid.clone())).unwrap();
     agent.machine.hang(&guid, Duration::from_secs(15));
     agent.advance(Duration::from_secs(12));
     assert_eq!(agent.state(&guid), Some(ContainerState::Running), "nobody has heard of its end");
@@ -486,14 +491,14 @@ fn a_machine_that_moved_tells_its_new_address_of_what_runs() {
     let guid = agent.start(&instance("i-1"), &lrp(run("serve", &[])));
     agent.settle();
     let text = agent.progress[&guid].clone();
-    let restored = Restored {
+    let restored = RecoveredContainer {
         saved: serde_json::from_str(&text).unwrap(),
         work: None,
         standing: agent.machine.standing(&guid).unwrap(),
     };
     let address = std::net::IpAddr::from([192, 0, 2, 77]);
-    let moved = Settings { host_address: Some(address), ..settings() };
-    let (depot, _) = Depot::restore(agent.now, moved, vec![restored]);
+    let moved = ExecutorSettings { host_address: Some(address), ..settings() };
+    let (depot, _) = Executor::restore(agent.now, moved, vec![restored]);
     let network = depot.container(&guid).unwrap().network.unwrap();
     assert_eq!(network.external_address, address);
     assert_eq!(network.ports[0].container_port, 8080);
@@ -515,15 +520,15 @@ fn a_restart_while_it_is_made_lets_it_be_tried_again() {
 #[test]
 fn reservations_count_expire_and_are_refused_one_by_one() {
     let mut agent = Agent::new();
-    let wanted = |name: &str, memory_mb| Wanted {
+    let wanted = |name: &str, memory_mb| ReservationRequest {
         owner: instance(name),
         resources: ContainerResources { memory_mb, disk_mb: 0 },
     };
     let all = vec![wanted("a", 600), wanted("b", 600), wanted("a", 1), wanted("c", 400)];
-    agent.call(Input::Reserve(all)).unwrap();
+    agent.call(ExecutorInput::Reserve(all)).unwrap();
     let guids: Vec<String> = agent.guids().iter().map(ToString::to_string).collect();
     assert_eq!(guids, ["a", "c"]);
-    let refused = |it: &&Effect| matches!(it, Effect::RefuseReservation(..));
+    let refused = |it: &&ExecutorOutput| matches!(it, ExecutorOutput::RefuseReservation(..));
     assert_eq!(agent.told.iter().filter(refused).count(), 2);
     agent.restart();
     assert_eq!(agent.guids().len(), 2, "reservations are remembered");

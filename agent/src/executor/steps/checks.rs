@@ -8,19 +8,19 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use volvox_protocol::definition::{Check, HttpCheck};
 
-use super::message::{CheckOutcome, Input, StepId, TimerId};
-use super::turn::Turn;
+use super::context::StepContext;
+use super::message::{CheckOutcome, StepId, StepInput, TimerId};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CheckSet {
     checks: Vec<Watched>,
-    phase: Phase,
+    phase: CheckMode,
     /// In this phase a check could not be made, and that was told.
     told: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Phase {
+enum CheckMode {
     Stopped,
     UntilAllPass,
     UntilOneFails,
@@ -30,13 +30,13 @@ enum Phase {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Watched {
     check: Check,
-    state: State,
+    state: CheckState,
     attempts: u64,
     last_failure: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum State {
+enum CheckState {
     Idle,
     Waiting(TimerId),
     Checking(StepId),
@@ -44,7 +44,7 @@ enum State {
 
 /// What a phase came to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum CheckSetResult {
     /// All have passed; the set has stopped.
     AllPassed,
     /// One has failed, for this reason; the set has stopped.
@@ -64,47 +64,53 @@ impl CheckSet {
     pub(super) fn new(checks: &[Check]) -> Self {
         let watched = |check: &Check| Watched {
             check: with_path(check),
-            state: State::Idle,
+            state: CheckState::Idle,
             attempts: 0,
             last_failure: String::new(),
         };
         let checks = checks.iter().map(watched).collect();
-        CheckSet { checks, phase: Phase::Stopped, told: false }
+        CheckSet { checks, phase: CheckMode::Stopped, told: false }
     }
 
     /// Makes each check at once, and again until it has passed.
-    pub(super) fn until_all_pass(&mut self, turn: &mut Turn<'_>) {
-        self.start(turn, Phase::UntilAllPass);
+    pub(super) fn until_all_pass(&mut self, turn: &mut StepContext<'_>) {
+        self.start(turn, CheckMode::UntilAllPass);
     }
 
     /// Makes each check at once, and again at its interval until one fails.
-    pub(super) fn until_one_fails(&mut self, turn: &mut Turn<'_>) {
-        self.start(turn, Phase::UntilOneFails);
+    pub(super) fn until_one_fails(&mut self, turn: &mut StepContext<'_>) {
+        self.start(turn, CheckMode::UntilOneFails);
     }
 
-    pub(super) fn stop(&mut self, turn: &mut Turn<'_>) {
-        self.phase = Phase::Stopped;
+    pub(super) fn stop(&mut self, turn: &mut StepContext<'_>) {
+        self.phase = CheckMode::Stopped;
         for it in &mut self.checks {
-            match std::mem::replace(&mut it.state, State::Idle) {
-                State::Idle => {}
-                State::Waiting(timer) => turn.cancel_timer(timer),
-                State::Checking(step) => turn.cancel_check(step),
+            match std::mem::replace(&mut it.state, CheckState::Idle) {
+                CheckState::Idle => {}
+                CheckState::Waiting(timer) => turn.cancel_timer(timer),
+                CheckState::Checking(step) => turn.cancel_check(step),
             }
         }
     }
 
-    pub(super) fn handle(&mut self, turn: &mut Turn<'_>, input: &Input) -> Option<Verdict> {
+    pub(super) fn handle(
+        &mut self,
+        turn: &mut StepContext<'_>,
+        input: &StepInput,
+    ) -> Option<CheckSetResult> {
         match input {
-            Input::TimerFired(timer) => {
-                let due = self.checks.iter_mut().find(|it| it.state == State::Waiting(*timer))?;
+            StepInput::TimerFired(timer) => {
+                let due =
+                    self.checks.iter_mut().find(|it| it.state == CheckState::Waiting(*timer))?;
                 due.begin(turn);
                 None
             }
-            Input::Event(StepEvent::CheckResult { step, outcome }) => {
-                let at = self.checks.iter().position(|it| it.state == State::Checking(*step))?;
+            StepInput::Event(StepEvent::CheckResult { step, outcome }) => {
+                let at =
+                    self.checks.iter().position(|it| it.state == CheckState::Checking(*step))?;
                 self.checked(turn, at, outcome)
             }
-            Input::Begin | Input::Event(_) | Input::Cancel => None,
+            StepInput::Begin | StepInput::Event(_) | StepInput::Cancel => None,
         }
     }
 
@@ -112,11 +118,11 @@ impl CheckSet {
     pub(super) fn pending(&self) -> impl Iterator<Item = Pending<'_>> {
         self.checks
             .iter()
-            .filter(|it| it.state != State::Idle)
+            .filter(|it| it.state != CheckState::Idle)
             .map(|it| Pending { attempts: it.attempts, last_failure: &it.last_failure })
     }
 
-    fn start(&mut self, turn: &mut Turn<'_>, phase: Phase) {
+    fn start(&mut self, turn: &mut StepContext<'_>, phase: CheckMode) {
         self.phase = phase;
         self.told = false;
         for it in &mut self.checks {
@@ -128,48 +134,48 @@ impl CheckSet {
 
     fn checked(
         &mut self,
-        turn: &mut Turn<'_>,
+        turn: &mut StepContext<'_>,
         at: usize,
         outcome: &CheckOutcome,
-    ) -> Option<Verdict> {
+    ) -> Option<CheckSetResult> {
         let it = &mut self.checks[at];
         let failure = match outcome {
             CheckOutcome::Passed => None,
             CheckOutcome::Failed(text) | CheckOutcome::CouldNotRun(text) => Some(text),
         };
         match (self.phase, failure) {
-            (Phase::UntilAllPass, None) => {
-                it.state = State::Idle;
-                let all = self.checks.iter().all(|it| it.state == State::Idle);
-                all.then_some(Verdict::AllPassed)
+            (CheckMode::UntilAllPass, None) => {
+                it.state = CheckState::Idle;
+                let all = self.checks.iter().all(|it| it.state == CheckState::Idle);
+                all.then_some(CheckSetResult::AllPassed)
             }
-            (Phase::UntilAllPass, Some(text)) => {
+            (CheckMode::UntilAllPass, Some(text)) => {
                 it.last_failure.clone_from(text);
-                it.state = State::Waiting(turn.start_timer(turn.settings.unhealthy_interval));
+                it.state = CheckState::Waiting(turn.start_timer(turn.settings.unhealthy_interval));
                 let news = matches!(outcome, CheckOutcome::CouldNotRun(_)) && !self.told;
                 self.told |= news;
-                news.then_some(Verdict::CouldNotRun)
+                news.then_some(CheckSetResult::CouldNotRun)
             }
-            (Phase::UntilOneFails, None) => {
+            (CheckMode::UntilOneFails, None) => {
                 let after = or_default(interval_ms(&it.check), turn.settings.healthy_interval);
-                it.state = State::Waiting(turn.start_timer(after));
+                it.state = CheckState::Waiting(turn.start_timer(after));
                 None
             }
-            (Phase::UntilOneFails, Some(text)) => {
-                it.state = State::Idle;
+            (CheckMode::UntilOneFails, Some(text)) => {
+                it.state = CheckState::Idle;
                 self.stop(turn);
-                Some(Verdict::OneFailed(text.clone()))
+                Some(CheckSetResult::OneFailed(text.clone()))
             }
-            (Phase::Stopped, _) => None,
+            (CheckMode::Stopped, _) => None,
         }
     }
 }
 
 impl Watched {
-    fn begin(&mut self, turn: &mut Turn<'_>) {
+    fn begin(&mut self, turn: &mut StepContext<'_>) {
         self.attempts += 1;
         let timeout = or_default(timeout_ms(&self.check), turn.settings.check_timeout);
-        self.state = State::Checking(turn.check(&self.check, timeout));
+        self.state = CheckState::Checking(turn.check(&self.check, timeout));
     }
 }
 

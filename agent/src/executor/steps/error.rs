@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use volvox_protocol::limits::REASON_BYTES;
 
 /// How a step ended.
-pub(super) type Outcome = Result<(), StepError>;
+pub(super) type StepResult = Result<(), StepError>;
 
 /// Why a step did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,13 +48,13 @@ impl StepError {
 }
 
 /// The reason of a failure; empty for a success.
-pub(super) fn text_of(outcome: &Outcome) -> &str {
+pub(super) fn text_of(outcome: &StepResult) -> &str {
     outcome.as_ref().err().map(StepError::text).unwrap_or_default()
 }
 
 /// Several errors as one. Those that are no more than the answer to a cancel say nothing new and
 /// are left out; when no other is left, there was no error.
-pub(super) fn join(errors: &[StepError]) -> Outcome {
+pub(super) fn join(errors: &[StepError]) -> StepResult {
     let own: Vec<_> = errors.iter().filter(|error| !error.was_wanted()).collect();
     let text = || own.iter().map(|error| error.text()).collect::<Vec<_>>().join("; ");
     if own.is_empty() {

@@ -5,10 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{Outcome, StepError, join};
-use super::message::Input;
+use super::context::StepContext;
+use super::error::{StepError, StepResult, join};
+use super::message::StepInput;
 use super::step::Step;
-use super::turn::Turn;
 
 /// What the end of a member means to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,15 +26,15 @@ pub(super) enum OnEnd {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Group {
-    members: Vec<Member>,
+    members: Vec<GroupMember>,
     /// In the order in which they came: the first one is mostly the cause of the others.
     errors: Vec<StepError>,
     cancelled: bool,
-    outcome: Option<Outcome>,
+    outcome: Option<StepResult>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Member {
+struct GroupMember {
     step: Step,
     on_end: OnEnd,
     /// Its end was seen.
@@ -43,22 +43,22 @@ struct Member {
 
 impl Group {
     pub(super) fn new(members: Vec<(Step, OnEnd)>) -> Self {
-        let member = |(step, on_end)| Member { step, on_end, counted: false };
+        let member = |(step, on_end)| GroupMember { step, on_end, counted: false };
         let members = members.into_iter().map(member).collect();
         Group { members, errors: Vec::new(), cancelled: false, outcome: None }
     }
 
-    pub(super) fn begin(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn begin(&mut self, turn: &mut StepContext<'_>) {
         self.members.iter_mut().for_each(|member| member.step.begin(turn));
         self.look(turn);
     }
 
-    pub(super) fn handle(&mut self, turn: &mut Turn<'_>, input: &Input) {
+    pub(super) fn handle(&mut self, turn: &mut StepContext<'_>, input: &StepInput) {
         self.members.iter_mut().for_each(|member| member.step.handle(turn, input));
         self.look(turn);
     }
 
-    pub(super) fn cancel(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn cancel(&mut self, turn: &mut StepContext<'_>) {
         self.cancel_members(turn);
         self.look(turn);
     }
@@ -68,11 +68,11 @@ impl Group {
         !self.cancelled && self.members.iter().all(|member| member.step.is_ready())
     }
 
-    pub(super) fn outcome(&self) -> Option<&Outcome> {
+    pub(super) fn outcome(&self) -> Option<&StepResult> {
         self.outcome.as_ref()
     }
 
-    fn cancel_members(&mut self, turn: &mut Turn<'_>) {
+    fn cancel_members(&mut self, turn: &mut StepContext<'_>) {
         if !self.cancelled {
             self.cancelled = true;
             self.members.iter_mut().for_each(|member| member.step.cancel(turn));
@@ -80,7 +80,7 @@ impl Group {
     }
 
     /// Counts the members that have ended. A cancel may end further ones, hence the loop.
-    fn look(&mut self, turn: &mut Turn<'_>) {
+    fn look(&mut self, turn: &mut StepContext<'_>) {
         while let Some(member) = self.members.iter_mut().find(|it| it.has_news()) {
             member.counted = true;
             let end = member.step.outcome().cloned().unwrap_or(Ok(()));
@@ -109,7 +109,7 @@ impl Group {
     }
 }
 
-impl Member {
+impl GroupMember {
     fn has_news(&self) -> bool {
         !self.counted && self.step.outcome().is_some()
     }

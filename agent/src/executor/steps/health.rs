@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use volvox_protocol::definition::Check;
 use volvox_protocol::time::Timestamp;
 
-use super::checks::{CheckSet, Pending, Verdict};
-use super::error::{Outcome, StepError, cut};
-use super::message::{Effect, Input, LogStream, TimerId};
-use super::turn::Turn;
+use super::checks::{CheckSet, CheckSetResult, Pending};
+use super::context::StepContext;
+use super::error::{StepError, StepResult, cut};
+use super::message::{LogStream, StepInput, StepOutput, TimerId};
 use crate::container::text;
 
 /// Checks that all must pass once, and then none may fail. Replaces the monitor.
@@ -22,7 +22,7 @@ pub(super) struct Liveness {
     began: Timestamp,
     start_timer: Option<TimerId>,
     healthy: bool,
-    outcome: Option<Outcome>,
+    outcome: Option<StepResult>,
 }
 
 impl Liveness {
@@ -38,7 +38,7 @@ impl Liveness {
         }
     }
 
-    pub(super) fn begin(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn begin(&mut self, turn: &mut StepContext<'_>) {
         self.began = turn.now;
         log_start(turn, &self.source);
         if !self.start_timeout.is_zero() {
@@ -47,29 +47,29 @@ impl Liveness {
         self.checks.until_all_pass(turn);
     }
 
-    pub(super) fn handle(&mut self, turn: &mut Turn<'_>, input: &Input) {
-        if let (Input::TimerFired(timer), Some(own)) = (input, self.start_timer)
+    pub(super) fn handle(&mut self, turn: &mut StepContext<'_>, input: &StepInput) {
+        if let (StepInput::TimerFired(timer), Some(own)) = (input, self.start_timer)
             && *timer == own
         {
             self.start_timer = None;
             return self.never_passed(turn);
         }
         match self.checks.handle(turn, input) {
-            Some(Verdict::AllPassed) => {
+            Some(CheckSetResult::AllPassed) => {
                 self.stop_start_timer(turn);
                 self.healthy = true;
                 log_healthy(turn, &self.source);
                 self.checks.until_one_fails(turn);
             }
-            Some(Verdict::OneFailed(text)) => {
+            Some(CheckSetResult::OneFailed(text)) => {
                 let text = format!("Liveness check unsuccessful: {text}");
                 self.outcome = Some(Err(became_unhealthy(turn, &self.source, &text)));
             }
-            Some(Verdict::CouldNotRun) | None => {}
+            Some(CheckSetResult::CouldNotRun) | None => {}
         }
     }
 
-    pub(super) fn cancel(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn cancel(&mut self, turn: &mut StepContext<'_>) {
         self.stop_start_timer(turn);
         self.checks.stop(turn);
         self.outcome = Some(Err(StepError::Cancelled));
@@ -79,11 +79,11 @@ impl Liveness {
         self.healthy
     }
 
-    pub(super) fn outcome(&self) -> Option<&Outcome> {
+    pub(super) fn outcome(&self) -> Option<&StepResult> {
         self.outcome.as_ref()
     }
 
-    fn never_passed(&mut self, turn: &mut Turn<'_>) {
+    fn never_passed(&mut self, turn: &mut StepContext<'_>) {
         let limit = text::duration(self.start_timeout);
         let sentence = |it: Pending<'_>| {
             let attempts = it.attempts;
@@ -99,7 +99,7 @@ impl Liveness {
         self.outcome = Some(Err(never_healthy(turn, &self.source, elapsed, &text)));
     }
 
-    fn stop_start_timer(&mut self, turn: &mut Turn<'_>) {
+    fn stop_start_timer(&mut self, turn: &mut StepContext<'_>) {
         if let Some(timer) = self.start_timer.take() {
             turn.cancel_timer(timer);
         }
@@ -118,23 +118,23 @@ impl Readiness {
         Readiness { checks: CheckSet::new(checks), source }
     }
 
-    pub(super) fn begin(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn begin(&mut self, turn: &mut StepContext<'_>) {
         self.log(turn, "Starting readiness health monitoring of container");
         self.checks.until_all_pass(turn);
     }
 
-    pub(super) fn handle(&mut self, turn: &mut Turn<'_>, input: &Input) {
+    pub(super) fn handle(&mut self, turn: &mut StepContext<'_>, input: &StepInput) {
         match self.checks.handle(turn, input) {
-            Some(Verdict::AllPassed) => {
+            Some(CheckSetResult::AllPassed) => {
                 self.log(
                     turn,
                     "Container passed the readiness health check. \
                      Container marked ready and added to route pool.",
                 );
-                turn.push(Effect::Routable(true));
+                turn.push(StepOutput::Routable(true));
                 self.checks.until_one_fails(turn);
             }
-            Some(Verdict::OneFailed(text)) => {
+            Some(CheckSetResult::OneFailed(text)) => {
                 let text = format!("Readiness check unsuccessful: {text}");
                 turn.log(&self.source, LogStream::Err, cut(&text));
                 self.log(
@@ -142,33 +142,35 @@ impl Readiness {
                     "Container failed the readiness health check. \
                      Container marked not ready and removed from route pool.",
                 );
-                turn.push(Effect::Routable(false));
+                turn.push(StepOutput::Routable(false));
                 self.checks.until_all_pass(turn);
             }
-            Some(Verdict::CouldNotRun) => self.log(turn, "Failed to run the readiness check"),
+            Some(CheckSetResult::CouldNotRun) => {
+                self.log(turn, "Failed to run the readiness check")
+            }
             None => {}
         }
     }
 
-    pub(super) fn stop(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn stop(&mut self, turn: &mut StepContext<'_>) {
         self.checks.stop(turn);
     }
 
-    fn log(&self, turn: &mut Turn<'_>, line: &str) {
+    fn log(&self, turn: &mut StepContext<'_>, line: &str) {
         turn.log(&self.source, LogStream::Out, line);
     }
 }
 
-pub(super) fn log_start(turn: &mut Turn<'_>, source: &str) {
+pub(super) fn log_start(turn: &mut StepContext<'_>, source: &str) {
     turn.log(source, LogStream::Out, "Starting health monitoring of container");
 }
 
-pub(super) fn log_healthy(turn: &mut Turn<'_>, source: &str) {
+pub(super) fn log_healthy(turn: &mut StepContext<'_>, source: &str) {
     turn.log(source, LogStream::Out, "Container became healthy");
 }
 
 /// A healthy instance failed a check: the lines for the log, and the reason of the crash.
-pub(super) fn became_unhealthy(turn: &mut Turn<'_>, source: &str, text: &str) -> StepError {
+pub(super) fn became_unhealthy(turn: &mut StepContext<'_>, source: &str, text: &str) -> StepError {
     turn.log(source, LogStream::Err, cut(text));
     turn.log(source, LogStream::Err, "Container became unhealthy");
     StepError::Visible(format!("Instance became unhealthy: {text}"))
@@ -176,7 +178,7 @@ pub(super) fn became_unhealthy(turn: &mut Turn<'_>, source: &str, text: &str) ->
 
 /// An instance took too long: the lines for the log, and the reason of the crash.
 pub(super) fn never_healthy(
-    turn: &mut Turn<'_>,
+    turn: &mut StepContext<'_>,
     source: &str,
     elapsed: Duration,
     text: &str,

@@ -7,7 +7,7 @@ use volvox_protocol::action::{DownloadAction, RunAction, UploadAction};
 use volvox_protocol::container::RunResult;
 use volvox_protocol::definition::Check;
 
-pub(super) use crate::container::spec::{LogStream, Output};
+pub(super) use crate::container::spec::{LogStream, OutputTarget};
 pub(super) use crate::container::step::{
     CheckOutcome, StepEvent, StepId, StepSignal, TransferFailure, Transferred,
 };
@@ -19,7 +19,7 @@ pub struct TimerId(pub u32);
 
 /// What the driver tells the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Input {
+pub enum StepInput {
     /// The container is there: begin.
     Begin,
     /// Something that the tree started has come to something.
@@ -32,7 +32,7 @@ pub enum Input {
 
 /// What the driver has to do, in this order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Effect {
+pub enum StepOutput {
     /// Make a process; then say `ProcessStarted` or `SpawnFailed`, and later `ProcessExited`.
     Spawn {
         /// Its id.
@@ -40,7 +40,7 @@ pub enum Effect {
         /// What to run.
         run: Box<RunAction>,
         /// Where its output goes.
-        output: Output,
+        output: OutputTarget,
         /// The source of its log lines.
         source: String,
     },

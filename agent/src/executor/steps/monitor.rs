@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use volvox_protocol::action::Action;
 use volvox_protocol::time::Timestamp;
 
-use super::error::{Outcome, StepError};
+use super::context::StepContext;
+use super::error::{StepError, StepResult};
 use super::health;
-use super::message::{Input, TimerId};
-use super::step::{Place, Step};
-use super::turn::Turn;
+use super::message::{StepInput, TimerId};
+use super::step::{Step, StepScope};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Monitor {
@@ -20,60 +20,62 @@ pub(super) struct Monitor {
     start_timeout: Duration,
     began: Timestamp,
     healthy: bool,
-    state: State,
+    state: MonitorState,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum State {
+enum MonitorState {
     New,
     Waiting(TimerId),
     Checking(Box<Step>),
     /// Told to end; the check that runs is waited for.
     Cancelled(Box<Step>),
-    Ended(Outcome),
+    Ended(StepResult),
 }
 
 impl Monitor {
     pub(super) fn new(action: Action, source: String, start_timeout: Duration) -> Self {
         let (began, healthy) = (Timestamp::ZERO, false);
-        Monitor { action, source, start_timeout, began, healthy, state: State::New }
+        Monitor { action, source, start_timeout, began, healthy, state: MonitorState::New }
     }
 
-    pub(super) fn begin(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn begin(&mut self, turn: &mut StepContext<'_>) {
         self.began = turn.now;
         health::log_start(turn, &self.source);
-        self.state = State::Waiting(turn.start_timer(turn.settings.unhealthy_interval));
+        self.state = MonitorState::Waiting(turn.start_timer(turn.settings.unhealthy_interval));
     }
 
-    pub(super) fn handle(&mut self, turn: &mut Turn<'_>, input: &Input) {
+    pub(super) fn handle(&mut self, turn: &mut StepContext<'_>, input: &StepInput) {
         match &mut self.state {
-            State::Waiting(own) => {
-                if *input == Input::TimerFired(*own) {
+            MonitorState::Waiting(own) => {
+                if *input == StepInput::TimerFired(*own) {
                     // A new step for each check: what is left of the last one cannot disturb it.
-                    let place = Place { source: &self.source, captured: true };
+                    let place = StepScope { source: &self.source, captured: true };
                     let mut step = Box::new(place.step(&self.action));
                     step.begin(turn);
-                    self.state = State::Checking(step);
+                    self.state = MonitorState::Checking(step);
                 }
             }
-            State::Checking(step) | State::Cancelled(step) => step.handle(turn, input),
-            State::New | State::Ended(_) => {}
+            MonitorState::Checking(step) | MonitorState::Cancelled(step) => {
+                step.handle(turn, input)
+            }
+            MonitorState::New | MonitorState::Ended(_) => {}
         }
         self.look(turn);
     }
 
-    pub(super) fn cancel(&mut self, turn: &mut Turn<'_>) {
-        self.state = match std::mem::replace(&mut self.state, State::New) {
-            State::New => State::Ended(Err(StepError::Cancelled)),
-            State::Waiting(timer) => {
+    pub(super) fn cancel(&mut self, turn: &mut StepContext<'_>) {
+        self.state = match std::mem::replace(&mut self.state, MonitorState::New) {
+            MonitorState::New => MonitorState::Ended(Err(StepError::Cancelled)),
+            MonitorState::Waiting(timer) => {
                 turn.cancel_timer(timer);
-                State::Ended(Err(StepError::Cancelled))
+                MonitorState::Ended(Err(StepError::Cancelled))
             }
-            State::Checking(mut step) => {
+            MonitorState::Checking(mut step) => {
                 step.cancel(turn);
-                State::Cancelled(step)
+                MonitorState::Cancelled(step)
             }
-            same @ (State::Cancelled(_) | State::Ended(_)) => same,
+            same @ (MonitorState::Cancelled(_) | MonitorState::Ended(_)) => same,
         };
         self.look(turn);
     }
@@ -82,27 +84,27 @@ impl Monitor {
         self.healthy
     }
 
-    pub(super) fn outcome(&self) -> Option<&Outcome> {
-        if let State::Ended(outcome) = &self.state { Some(outcome) } else { None }
+    pub(super) fn outcome(&self) -> Option<&StepResult> {
+        if let MonitorState::Ended(outcome) = &self.state { Some(outcome) } else { None }
     }
 
-    fn look(&mut self, turn: &mut Turn<'_>) {
+    fn look(&mut self, turn: &mut StepContext<'_>) {
         match &self.state {
-            State::Checking(step) => {
+            MonitorState::Checking(step) => {
                 if let Some(outcome) = step.outcome().cloned() {
                     self.state = self.checked(turn, &outcome);
                 }
             }
-            State::Cancelled(step) => {
+            MonitorState::Cancelled(step) => {
                 if step.outcome().is_some() {
-                    self.state = State::Ended(Err(StepError::Cancelled));
+                    self.state = MonitorState::Ended(Err(StepError::Cancelled));
                 }
             }
-            State::New | State::Waiting(_) | State::Ended(_) => {}
+            MonitorState::New | MonitorState::Waiting(_) | MonitorState::Ended(_) => {}
         }
     }
 
-    fn checked(&mut self, turn: &mut Turn<'_>, outcome: &Outcome) -> State {
+    fn checked(&mut self, turn: &mut StepContext<'_>, outcome: &StepResult) -> MonitorState {
         let elapsed = turn.now.since(self.began);
         let late = !self.start_timeout.is_zero() && elapsed >= self.start_timeout;
         match outcome {
@@ -111,16 +113,16 @@ impl Monitor {
                     self.healthy = true;
                     health::log_healthy(turn, &self.source);
                 }
-                State::Waiting(turn.start_timer(turn.settings.healthy_interval))
+                MonitorState::Waiting(turn.start_timer(turn.settings.healthy_interval))
             }
             Err(error) if self.healthy => {
-                State::Ended(Err(health::became_unhealthy(turn, &self.source, error.text())))
+                MonitorState::Ended(Err(health::became_unhealthy(turn, &self.source, error.text())))
             }
             Err(error) if late => {
                 let text = error.text();
-                State::Ended(Err(health::never_healthy(turn, &self.source, elapsed, text)))
+                MonitorState::Ended(Err(health::never_healthy(turn, &self.source, elapsed, text)))
             }
-            Err(_) => State::Waiting(turn.start_timer(turn.settings.unhealthy_interval)),
+            Err(_) => MonitorState::Waiting(turn.start_timer(turn.settings.unhealthy_interval)),
         }
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use volvox_protocol::action::RunAction;
 
-use super::error::{Outcome, StepError};
-use super::message::{Input, LogStream, Output, StepEvent, StepId, StepSignal, TimerId};
-use super::turn::Turn;
+use super::context::StepContext;
+use super::error::{StepError, StepResult};
+use super::message::{LogStream, OutputTarget, StepEvent, StepId, StepInput, StepSignal, TimerId};
 use crate::container::exit::Exit;
 use crate::container::text;
 
@@ -21,15 +21,15 @@ const KILLED: i32 = 137;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Run {
     run: RunAction,
-    output: Output,
+    output: OutputTarget,
     source: String,
     /// Its process was made, and nobody had changed their mind by then.
     ready: bool,
-    state: State,
+    state: ProcessState,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum State {
+enum ProcessState {
     New,
     /// There is no process to signal yet, so a cancel waits here for it.
     Starting(StepId, Cancel),
@@ -38,7 +38,7 @@ enum State {
     Terminating(StepId, TimerId),
     /// Killed; given up when this timer fires.
     Killed(StepId, TimerId),
-    Ended(Outcome),
+    Ended(StepResult),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,37 +48,41 @@ enum Cancel {
 }
 
 impl Run {
-    pub(super) fn new(run: RunAction, output: Output, source: String) -> Self {
-        Run { run, output, source, ready: false, state: State::New }
+    pub(super) fn new(run: RunAction, output: OutputTarget, source: String) -> Self {
+        Run { run, output, source, ready: false, state: ProcessState::New }
     }
 
-    pub(super) fn begin(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn begin(&mut self, turn: &mut StepContext<'_>) {
         let step = turn.spawn(&self.run, self.output, &self.source);
-        self.state = State::Starting(step, Cancel::NotAsked);
+        self.state = ProcessState::Starting(step, Cancel::NotAsked);
     }
 
-    pub(super) fn handle(&mut self, turn: &mut Turn<'_>, input: &Input) {
+    pub(super) fn handle(&mut self, turn: &mut StepContext<'_>, input: &StepInput) {
         match input {
-            Input::Event(StepEvent::ProcessStarted(step)) if self.step() == Some(*step) => {
+            StepInput::Event(StepEvent::ProcessStarted(step)) if self.step() == Some(*step) => {
                 self.started(turn)
             }
-            Input::Event(StepEvent::SpawnFailed { step, error }) if self.step() == Some(*step) => {
+            StepInput::Event(StepEvent::SpawnFailed { step, error })
+                if self.step() == Some(*step) =>
+            {
                 self.failed_to_start(turn, error);
             }
-            Input::Event(StepEvent::ProcessExited(exit)) if self.step() == Some(exit.step()) => {
+            StepInput::Event(StepEvent::ProcessExited(exit))
+                if self.step() == Some(exit.step()) =>
+            {
                 self.exited(turn, exit);
             }
-            Input::TimerFired(timer) => self.fired(turn, *timer),
-            Input::Event(_) | Input::Begin | Input::Cancel => {}
+            StepInput::TimerFired(timer) => self.fired(turn, *timer),
+            StepInput::Event(_) | StepInput::Begin | StepInput::Cancel => {}
         }
     }
 
-    pub(super) fn cancel(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn cancel(&mut self, turn: &mut StepContext<'_>) {
         match &mut self.state {
-            State::New => self.state = State::Ended(Err(StepError::Cancelled)),
-            State::Starting(_, cancel) => *cancel = Cancel::Asked,
-            State::Running(step) => self.state = terminate(turn, *step),
-            State::Terminating(..) | State::Killed(..) | State::Ended(_) => {}
+            ProcessState::New => self.state = ProcessState::Ended(Err(StepError::Cancelled)),
+            ProcessState::Starting(_, cancel) => *cancel = Cancel::Asked,
+            ProcessState::Running(step) => self.state = terminate(turn, *step),
+            ProcessState::Terminating(..) | ProcessState::Killed(..) | ProcessState::Ended(_) => {}
         }
     }
 
@@ -86,32 +90,32 @@ impl Run {
         self.ready
     }
 
-    pub(super) fn outcome(&self) -> Option<&Outcome> {
-        if let State::Ended(outcome) = &self.state { Some(outcome) } else { None }
+    pub(super) fn outcome(&self) -> Option<&StepResult> {
+        if let ProcessState::Ended(outcome) = &self.state { Some(outcome) } else { None }
     }
 
     fn step(&self) -> Option<StepId> {
         match &self.state {
-            State::Starting(step, _)
-            | State::Running(step)
-            | State::Terminating(step, _)
-            | State::Killed(step, _) => Some(*step),
-            State::New | State::Ended(_) => None,
+            ProcessState::Starting(step, _)
+            | ProcessState::Running(step)
+            | ProcessState::Terminating(step, _)
+            | ProcessState::Killed(step, _) => Some(*step),
+            ProcessState::New | ProcessState::Ended(_) => None,
         }
     }
 
-    fn started(&mut self, turn: &mut Turn<'_>) {
-        if let State::Starting(step, cancel) = self.state {
+    fn started(&mut self, turn: &mut StepContext<'_>) {
+        if let ProcessState::Starting(step, cancel) = self.state {
             self.ready = cancel == Cancel::NotAsked;
             self.state = match cancel {
-                Cancel::NotAsked => State::Running(step),
+                Cancel::NotAsked => ProcessState::Running(step),
                 Cancel::Asked => terminate(turn, step),
             };
         }
     }
 
-    fn failed_to_start(&mut self, turn: &mut Turn<'_>, error: &str) {
-        if self.output == Output::Log {
+    fn failed_to_start(&mut self, turn: &mut StepContext<'_>, error: &str) {
+        if self.output == OutputTarget::Log {
             let line = format!("failed-creating-process: {error}");
             turn.log(&self.source, LogStream::Out, line);
         }
@@ -121,20 +125,20 @@ impl Run {
         } else {
             StepError::Internal(error.to_owned())
         };
-        self.state = State::Ended(Err(error));
+        self.state = ProcessState::Ended(Err(error));
     }
 
-    fn exited(&mut self, turn: &mut Turn<'_>, exit: &Exit) {
+    fn exited(&mut self, turn: &mut StepContext<'_>, exit: &Exit) {
         let status = exit.end.status();
         // One that has another status ended before it was killed: its end was only told late.
-        let killed = matches!(self.state, State::Killed(..)) && status == KILLED;
+        let killed = matches!(self.state, ProcessState::Killed(..)) && status == KILLED;
         let short_of = match status {
             0 => "",
             _ if exit.out_of_memory => " (out of memory)",
             _ if exit.out_of_disk => " (out of disk)",
             _ => "",
         };
-        if self.output == Output::Log {
+        if self.output == OutputTarget::Log {
             let interval = text::duration(turn.settings.graceful_shutdown_interval);
             let late = format!(" (exceeded {interval} graceful shutdown interval)");
             let late = if killed { late.as_str() } else { "" };
@@ -142,7 +146,7 @@ impl Run {
             turn.log(&self.source, LogStream::Out, line);
         }
         self.drop_timer(turn);
-        self.state = State::Ended(if killed {
+        self.state = ProcessState::Ended(if killed {
             Err(StepError::ExceededGracefulShutdown)
         } else if self.was_cancelled() {
             Err(StepError::Cancelled)
@@ -156,14 +160,14 @@ impl Run {
         });
     }
 
-    fn fired(&mut self, turn: &mut Turn<'_>, timer: TimerId) {
+    fn fired(&mut self, turn: &mut StepContext<'_>, timer: TimerId) {
         match self.state {
-            State::Terminating(step, grace) if grace == timer => {
+            ProcessState::Terminating(step, grace) if grace == timer => {
                 turn.signal(step, StepSignal::Kill);
-                self.state = State::Killed(step, turn.start_timer(EXIT_AFTER_KILL));
+                self.state = ProcessState::Killed(step, turn.start_timer(EXIT_AFTER_KILL));
             }
-            State::Killed(step, last) if last == timer => {
-                if self.output == Output::Log {
+            ProcessState::Killed(step, last) if last == timer => {
+                if self.output == OutputTarget::Log {
                     let within = text::duration(EXIT_AFTER_KILL);
                     let line = format!(
                         "Exit status unknown (did not exit within {within} of being killed)"
@@ -172,33 +176,33 @@ impl Run {
                 }
                 turn.abandon(step);
                 let error = StepError::Internal("process did not exit".into());
-                self.state = State::Ended(Err(error));
+                self.state = ProcessState::Ended(Err(error));
             }
-            State::New
-            | State::Starting(..)
-            | State::Running(_)
-            | State::Terminating(..)
-            | State::Killed(..)
-            | State::Ended(_) => {}
+            ProcessState::New
+            | ProcessState::Starting(..)
+            | ProcessState::Running(_)
+            | ProcessState::Terminating(..)
+            | ProcessState::Killed(..)
+            | ProcessState::Ended(_) => {}
         }
     }
 
     fn was_cancelled(&self) -> bool {
         match &self.state {
-            State::Starting(_, cancel) => *cancel == Cancel::Asked,
-            State::Terminating(..) | State::Killed(..) => true,
-            State::New | State::Running(_) | State::Ended(_) => false,
+            ProcessState::Starting(_, cancel) => *cancel == Cancel::Asked,
+            ProcessState::Terminating(..) | ProcessState::Killed(..) => true,
+            ProcessState::New | ProcessState::Running(_) | ProcessState::Ended(_) => false,
         }
     }
 
-    fn drop_timer(&self, turn: &mut Turn<'_>) {
-        if let State::Terminating(_, timer) | State::Killed(_, timer) = self.state {
+    fn drop_timer(&self, turn: &mut StepContext<'_>) {
+        if let ProcessState::Terminating(_, timer) | ProcessState::Killed(_, timer) = self.state {
             turn.cancel_timer(timer);
         }
     }
 }
 
-fn terminate(turn: &mut Turn<'_>, step: StepId) -> State {
+fn terminate(turn: &mut StepContext<'_>, step: StepId) -> ProcessState {
     turn.signal(step, StepSignal::Term);
-    State::Terminating(step, turn.start_timer(turn.settings.graceful_shutdown_interval))
+    ProcessState::Terminating(step, turn.start_timer(turn.settings.graceful_shutdown_interval))
 }

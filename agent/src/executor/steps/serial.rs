@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{Outcome, StepError};
-use super::message::Input;
+use super::context::StepContext;
+use super::error::{StepError, StepResult};
+use super::message::StepInput;
 use super::step::Step;
-use super::turn::Turn;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Serial {
@@ -13,7 +13,7 @@ pub(super) struct Serial {
     /// The one that runs; the number of steps when all are done.
     at: usize,
     cancelled: bool,
-    outcome: Option<Outcome>,
+    outcome: Option<StepResult>,
 }
 
 impl Serial {
@@ -21,21 +21,21 @@ impl Serial {
         Serial { steps, at: 0, cancelled: false, outcome: None }
     }
 
-    pub(super) fn begin(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn begin(&mut self, turn: &mut StepContext<'_>) {
         if let Some(first) = self.steps.first_mut() {
             first.begin(turn);
         }
         self.look(turn);
     }
 
-    pub(super) fn handle(&mut self, turn: &mut Turn<'_>, input: &Input) {
+    pub(super) fn handle(&mut self, turn: &mut StepContext<'_>, input: &StepInput) {
         if let Some(current) = self.steps.get_mut(self.at) {
             current.handle(turn, input);
         }
         self.look(turn);
     }
 
-    pub(super) fn cancel(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn cancel(&mut self, turn: &mut StepContext<'_>) {
         self.cancelled = true;
         if let Some(current) = self.steps.get_mut(self.at) {
             current.cancel(turn);
@@ -48,12 +48,12 @@ impl Serial {
         self.steps.last().is_some_and(Step::is_ready)
     }
 
-    pub(super) fn outcome(&self) -> Option<&Outcome> {
+    pub(super) fn outcome(&self) -> Option<&StepResult> {
         self.outcome.as_ref()
     }
 
     /// Goes on while steps end at once.
-    fn look(&mut self, turn: &mut Turn<'_>) {
+    fn look(&mut self, turn: &mut StepContext<'_>) {
         while self.outcome.is_none() {
             let Some(current) = self.steps.get(self.at) else {
                 self.outcome = Some(Ok(()));
@@ -67,7 +67,7 @@ impl Serial {
         }
     }
 
-    fn next(&mut self, turn: &mut Turn<'_>) {
+    fn next(&mut self, turn: &mut StepContext<'_>) {
         self.at += 1;
         let Some(next) = self.steps.get_mut(self.at) else { return };
         if self.cancelled {

@@ -10,8 +10,8 @@ use volvox_protocol::task::TaskDefinition;
 use super::group::OnEnd;
 use super::health::{Liveness, Readiness};
 use super::monitor::Monitor;
-use super::step::{Place, Step, group, own_source, serial};
-use crate::executor::narration::log_source;
+use super::step::{Step, StepScope, group, own_source, serial};
+use crate::executor::lifecycle_log::log_source;
 
 /// A cell's spans. The same for all of its containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +95,7 @@ impl StepSpec {
     }
 
     pub(super) fn root(&self) -> Step {
-        let place = Place { source: log_source(&self.log_source), captured: false };
+        let place = StepScope { source: log_source(&self.log_source), captured: false };
         let setup = self.setup.iter().map(|setup| place.step(setup));
         serial(setup.chain([self.long_lived(place)]).collect())
     }
@@ -106,7 +106,7 @@ impl StepSpec {
     }
 
     /// The action, with all that lives as long as it does.
-    fn long_lived<'a>(&'a self, place: Place<'a>) -> Step {
+    fn long_lived<'a>(&'a self, place: StepScope<'a>) -> Step {
         let action = self.action.as_ref().map_or_else(|| serial(Vec::new()), |it| place.step(it));
         let health = self.health();
         let sidecars: Vec<_> = self.sidecars.iter().filter_map(|it| it.action.as_ref()).collect();

@@ -5,15 +5,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use volvox_protocol::action::Action;
 
-use super::error::Outcome;
+use super::context::StepContext;
+use super::error::StepResult;
 use super::group::{Group, OnEnd};
 use super::health::Liveness;
-use super::message::{Input, Output};
+use super::message::{OutputTarget, StepInput};
 use super::monitor::Monitor;
 use super::run::Run;
 use super::serial::Serial;
 use super::transfer::{Transfer, What};
-use super::turn::Turn;
 use super::wrap::{EmitProgress, Timeout, Try};
 
 /// One step, and all below it.
@@ -50,12 +50,12 @@ macro_rules! each {
 
 impl Step {
     /// Starts it. Called once, and not after a cancel.
-    pub(super) fn begin(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn begin(&mut self, turn: &mut StepContext<'_>) {
         each!(self, it => it.begin(turn));
     }
 
     /// Takes an outcome or a timer, its own or another's, which it ignores.
-    pub(super) fn handle(&mut self, turn: &mut Turn<'_>, input: &Input) {
+    pub(super) fn handle(&mut self, turn: &mut StepContext<'_>, input: &StepInput) {
         if self.outcome().is_none() {
             each!(self, it => it.handle(turn, input));
         }
@@ -63,7 +63,7 @@ impl Step {
 
     /// Ends it: at once, or when all that it started has ended. A second cancel changes nothing,
     /// and one before the beginning ends it with nothing done.
-    pub(super) fn cancel(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn cancel(&mut self, turn: &mut StepContext<'_>) {
         if self.outcome().is_none() {
             each!(self, it => it.cancel(turn));
         }
@@ -78,21 +78,21 @@ impl Step {
     }
 
     /// How it ended, once it has, with all that it started.
-    pub(super) fn outcome(&self) -> Option<&Outcome> {
+    pub(super) fn outcome(&self) -> Option<&StepResult> {
         each!(self, it => it.outcome())
     }
 }
 
 /// Where the steps of an action belong.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct StepScope<'a> {
     /// The log source of those that name none.
     pub(super) source: &'a str,
     /// What their processes print is captured, as a monitor's is.
     pub(super) captured: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> StepScope<'a> {
     fn source(&self, own: &'a str) -> String {
         if own.is_empty() { self.source.to_owned() } else { own.to_owned() }
     }
@@ -110,9 +110,9 @@ impl<'a> Place<'a> {
             }
             Action::Run(it) => {
                 let output = match (self.captured, it.suppress_log_output) {
-                    (true, true | false) => Output::Capture,
-                    (false, true) => Output::Discard,
-                    (false, false) => Output::Log,
+                    (true, true | false) => OutputTarget::Capture,
+                    (false, true) => OutputTarget::Discard,
+                    (false, false) => OutputTarget::Log,
                 };
                 let source = self.source(&it.log_source);
                 Step::Run(Box::new(Run::new(it.as_ref().clone(), output, source)))

@@ -13,7 +13,7 @@ mod tree;
 use crate::container::exit::End;
 use crate::container::exit::Exit;
 use crate::container::spec::LogStream;
-use crate::container::spec::Output;
+use crate::container::spec::OutputTarget;
 use crate::container::step::CheckOutcome;
 use crate::container::step::StepEvent;
 use crate::container::step::StepSignal;
@@ -97,13 +97,13 @@ pub(super) fn check(spec: &StepSpec, script: &str) {
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (input, expected) = line.split_once("=>").expect("a line is `input => effects`");
         let input = parse(input.trim());
-        if let Input::TimerFired(timer) = &input {
+        if let StepInput::TimerFired(timer) = &input {
             let due = timers.remove(timer).unwrap_or(now);
             now = now.max(due);
         }
         let effects = tree.apply(now, input);
         for effect in &effects {
-            if let Effect::StartTimer { timer, after } = effect {
+            if let StepOutput::StartTimer { timer, after } = effect {
                 timers.insert(*timer, now + *after);
             }
         }
@@ -117,17 +117,17 @@ pub(super) fn check_all(spec: &StepSpec, scripts: &[&str]) {
     scripts.iter().for_each(|script| check(spec, script));
 }
 
-fn parse(text: &str) -> Input {
+fn parse(text: &str) -> StepInput {
     let (verb, rest) = text.split_once(' ').unwrap_or((text, ""));
     let (number, rest) = rest.split_once(' ').unwrap_or((rest, ""));
     let step = StepId(number.parse().unwrap_or(0));
-    let transfer = |result| Input::Event(StepEvent::TransferDone { step, result });
-    let found = |outcome| Input::Event(StepEvent::CheckResult { step, outcome });
+    let transfer = |result| StepInput::Event(StepEvent::TransferDone { step, result });
+    let found = |outcome| StepInput::Event(StepEvent::CheckResult { step, outcome });
     match verb {
-        "begin" => Input::Begin,
-        "cancel" => Input::Cancel,
-        "started" => Input::Event(StepEvent::ProcessStarted(step)),
-        "nospawn" => Input::Event(StepEvent::SpawnFailed { step, error: rest.into() }),
+        "begin" => StepInput::Begin,
+        "cancel" => StepInput::Cancel,
+        "started" => StepInput::Event(StepEvent::ProcessStarted(step)),
+        "nospawn" => StepInput::Event(StepEvent::SpawnFailed { step, error: rest.into() }),
         "exit" => {
             let (status, rest) = rest.split_once(' ').unwrap_or((rest, ""));
             let (out_of_memory, out_of_disk) = (rest == "oom", rest == "ood");
@@ -135,14 +135,14 @@ fn parse(text: &str) -> Input {
             let status = status.parse().expect("an exit status");
             let exit = Exit::new(step.0, End::Status(status));
             let exit = Exit { out_of_memory, out_of_disk, output, ..exit };
-            Input::Event(StepEvent::ProcessExited(exit))
+            StepInput::Event(StepEvent::ProcessExited(exit))
         }
         "moved" => transfer(Ok(Transferred::Bytes(rest.parse().expect("a size")))),
         "cached" => transfer(Ok(Transferred::FromCache)),
         "unfetched" => transfer(Err(TransferFailure::Fetch)),
         "uncopied" => transfer(Err(TransferFailure::Copy(rest.into()))),
         "unsent" => transfer(Err(TransferFailure::UploadPayload)),
-        "fire" => Input::TimerFired(TimerId(step.0)),
+        "fire" => StepInput::TimerFired(TimerId(step.0)),
         "pass" => found(CheckOutcome::Passed),
         "fail" => found(CheckOutcome::Failed(rest.into())),
         "cannot" => found(CheckOutcome::CouldNotRun(rest.into())),
@@ -150,32 +150,32 @@ fn parse(text: &str) -> Input {
     }
 }
 
-fn show(effect: &Effect) -> String {
+fn show(effect: &StepOutput) -> String {
     match effect {
-        Effect::Spawn { step, run, output, .. } => match output {
-            Output::Log => format!("spawn {} {}", step.0, run.path),
-            Output::Discard => format!("spawn {} {} discard", step.0, run.path),
-            Output::Capture => format!("spawn {} {} capture", step.0, run.path),
+        StepOutput::Spawn { step, run, output, .. } => match output {
+            OutputTarget::Log => format!("spawn {} {}", step.0, run.path),
+            OutputTarget::Discard => format!("spawn {} {} discard", step.0, run.path),
+            OutputTarget::Capture => format!("spawn {} {} capture", step.0, run.path),
         },
-        Effect::Signal { step, signal: StepSignal::Term } => format!("term {}", step.0),
-        Effect::Signal { step, signal: StepSignal::Kill } => format!("kill {}", step.0),
-        Effect::StartDownload { step, .. } => format!("download {}", step.0),
-        Effect::StartUpload { step, .. } => format!("upload {}", step.0),
-        Effect::CancelTransfer { step } => format!("abort {}", step.0),
-        Effect::StartTimer { timer, after } => format!("timer {} {after:?}", timer.0),
-        Effect::CancelTimer { timer } => format!("untimer {}", timer.0),
-        Effect::RunCheck { step, check, timeout } => match check {
+        StepOutput::Signal { step, signal: StepSignal::Term } => format!("term {}", step.0),
+        StepOutput::Signal { step, signal: StepSignal::Kill } => format!("kill {}", step.0),
+        StepOutput::StartDownload { step, .. } => format!("download {}", step.0),
+        StepOutput::StartUpload { step, .. } => format!("upload {}", step.0),
+        StepOutput::CancelTransfer { step } => format!("abort {}", step.0),
+        StepOutput::StartTimer { timer, after } => format!("timer {} {after:?}", timer.0),
+        StepOutput::CancelTimer { timer } => format!("untimer {}", timer.0),
+        StepOutput::RunCheck { step, check, timeout } => match check {
             Check::Tcp(it) => format!("check {} tcp {} {timeout:?}", step.0, it.port),
             Check::Http(it) => format!("check {} http {} {timeout:?}", step.0, it.port),
         },
-        Effect::CancelCheck { step } => format!("uncheck {}", step.0),
-        Effect::Log { source, stream: LogStream::Out, text } => format!("{source}: {text}"),
-        Effect::Log { source, stream: LogStream::Err, text } => format!("{source}! {text}"),
-        Effect::Ready => "ready".into(),
-        Effect::Routable(true) => "routable".into(),
-        Effect::Routable(false) => "unroutable".into(),
-        Effect::Finished(result) if *result == RunResult::default() => "done".into(),
-        Effect::Finished(RunResult { stopped: true, failed: false, .. }) => "stopped".into(),
-        Effect::Finished(result) => format!("failed {}", result.failure_reason),
+        StepOutput::CancelCheck { step } => format!("uncheck {}", step.0),
+        StepOutput::Log { source, stream: LogStream::Out, text } => format!("{source}: {text}"),
+        StepOutput::Log { source, stream: LogStream::Err, text } => format!("{source}! {text}"),
+        StepOutput::Ready => "ready".into(),
+        StepOutput::Routable(true) => "routable".into(),
+        StepOutput::Routable(false) => "unroutable".into(),
+        StepOutput::Finished(result) if *result == RunResult::default() => "done".into(),
+        StepOutput::Finished(RunResult { stopped: true, failed: false, .. }) => "stopped".into(),
+        StepOutput::Finished(result) => format!("failed {}", result.failure_reason),
     }
 }

@@ -4,16 +4,16 @@ use crate::container::step::StepEvent;
 use serde::{Deserialize, Serialize};
 use volvox_protocol::action::{DownloadAction, UploadAction};
 
-use super::error::{Outcome, StepError, cut};
-use super::message::{Input, LogStream, StepId, TransferFailure, Transferred};
-use super::turn::Turn;
+use super::context::StepContext;
+use super::error::{StepError, StepResult, cut};
+use super::message::{LogStream, StepId, StepInput, TransferFailure, Transferred};
 use crate::container::text;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Transfer {
     what: What,
     source: String,
-    state: State,
+    state: TransferState,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,65 +23,68 @@ pub(super) enum What {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum State {
+enum TransferState {
     New,
     Underway(StepId),
     /// Told to break off. What it wrote so far lies in the container, so its end is waited for.
     Cancelled(StepId),
-    Ended(Outcome),
+    Ended(StepResult),
 }
 
 impl Transfer {
     pub(super) fn new(what: What, source: String) -> Self {
-        Transfer { what, source, state: State::New }
+        Transfer { what, source, state: TransferState::New }
     }
 
-    pub(super) fn begin(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn begin(&mut self, turn: &mut StepContext<'_>) {
         let (verb, _) = self.verbs();
         self.progress(turn, |artifact| format!("{verb} {artifact}..."));
-        self.state = State::Underway(match &self.what {
+        self.state = TransferState::Underway(match &self.what {
             What::Download(it) => turn.download(it, &self.source),
             What::Upload(it) => turn.upload(it, &self.source),
         });
     }
 
-    pub(super) fn handle(&mut self, turn: &mut Turn<'_>, input: &Input) {
-        let Input::Event(StepEvent::TransferDone { step, result }) = input else { return };
+    pub(super) fn handle(&mut self, turn: &mut StepContext<'_>, input: &StepInput) {
+        let StepInput::Event(StepEvent::TransferDone { step, result }) = input else { return };
         match self.state {
-            State::Underway(own) if own == *step => {
-                self.state = State::Ended(self.done(turn, result));
+            TransferState::Underway(own) if own == *step => {
+                self.state = TransferState::Ended(self.done(turn, result));
             }
-            State::Cancelled(own) if own == *step => {
+            TransferState::Cancelled(own) if own == *step => {
                 let outcome = result.as_ref().map_err(|_| StepError::Cancelled).map(|_| ());
-                self.state = State::Ended(outcome);
+                self.state = TransferState::Ended(outcome);
             }
-            State::New | State::Underway(_) | State::Cancelled(_) | State::Ended(_) => {}
+            TransferState::New
+            | TransferState::Underway(_)
+            | TransferState::Cancelled(_)
+            | TransferState::Ended(_) => {}
         }
     }
 
-    pub(super) fn cancel(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn cancel(&mut self, turn: &mut StepContext<'_>) {
         match self.state {
-            State::New => self.state = State::Ended(Err(StepError::Cancelled)),
-            State::Underway(step) => {
+            TransferState::New => self.state = TransferState::Ended(Err(StepError::Cancelled)),
+            TransferState::Underway(step) => {
                 turn.cancel_transfer(step);
-                self.state = State::Cancelled(step);
+                self.state = TransferState::Cancelled(step);
             }
-            State::Cancelled(_) | State::Ended(_) => {}
+            TransferState::Cancelled(_) | TransferState::Ended(_) => {}
         }
     }
 
     /// Nobody waits for the end of a transfer to call a container running.
     pub(super) fn is_ready(&self) -> bool {
-        self.state != State::New
+        self.state != TransferState::New
     }
 
-    pub(super) fn outcome(&self) -> Option<&Outcome> {
-        if let State::Ended(outcome) = &self.state { Some(outcome) } else { None }
+    pub(super) fn outcome(&self) -> Option<&StepResult> {
+        if let TransferState::Ended(outcome) = &self.state { Some(outcome) } else { None }
     }
 
     fn done(
         &self,
-        turn: &mut Turn<'_>,
+        turn: &mut StepContext<'_>,
         result: &Result<Transferred, TransferFailure>,
     ) -> Result<(), StepError> {
         match result {
@@ -103,7 +106,7 @@ impl Transfer {
     }
 
     /// Says how far it is, if the transfer has a name to say it with.
-    fn progress(&self, turn: &mut Turn<'_>, line: impl FnOnce(&str) -> String) {
+    fn progress(&self, turn: &mut StepContext<'_>, line: impl FnOnce(&str) -> String) {
         if !self.artifact().is_empty() {
             turn.log(&self.source, LogStream::Out, line(self.artifact()));
         }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{Outcome, StepError, cut};
-use super::message::{Input, LogStream, TimerId};
+use super::context::StepContext;
+use super::error::{StepError, StepResult, cut};
+use super::message::{LogStream, StepInput, TimerId};
 use super::step::Step;
-use super::turn::Turn;
 use crate::container::text;
 
 /// Fails when the inner step takes too long, which is then cancelled and waited for.
@@ -15,12 +15,12 @@ use crate::container::text;
 pub(super) struct Timeout {
     inner: Step,
     after: Duration,
-    clock: Clock,
-    outcome: Option<Outcome>,
+    clock: TimerState,
+    outcome: Option<StepResult>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Clock {
+enum TimerState {
     Stopped,
     Ticking(TimerId),
     Fired,
@@ -28,46 +28,46 @@ enum Clock {
 
 impl Timeout {
     pub(super) fn new(inner: Step, after: Duration) -> Self {
-        Timeout { inner, after, clock: Clock::Stopped, outcome: None }
+        Timeout { inner, after, clock: TimerState::Stopped, outcome: None }
     }
 
-    pub(super) fn begin(&mut self, turn: &mut Turn<'_>) {
-        self.clock = Clock::Ticking(turn.start_timer(self.after));
+    pub(super) fn begin(&mut self, turn: &mut StepContext<'_>) {
+        self.clock = TimerState::Ticking(turn.start_timer(self.after));
         self.inner.begin(turn);
         self.look(turn);
     }
 
-    pub(super) fn handle(&mut self, turn: &mut Turn<'_>, input: &Input) {
+    pub(super) fn handle(&mut self, turn: &mut StepContext<'_>, input: &StepInput) {
         match (input, self.clock) {
-            (Input::TimerFired(timer), Clock::Ticking(own)) if own == *timer => {
-                self.clock = Clock::Fired;
+            (StepInput::TimerFired(timer), TimerState::Ticking(own)) if own == *timer => {
+                self.clock = TimerState::Fired;
                 self.inner.cancel(turn);
             }
-            (_, Clock::Stopped | Clock::Ticking(_) | Clock::Fired) => {
+            (_, TimerState::Stopped | TimerState::Ticking(_) | TimerState::Fired) => {
                 self.inner.handle(turn, input);
             }
         }
         self.look(turn);
     }
 
-    pub(super) fn cancel(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn cancel(&mut self, turn: &mut StepContext<'_>) {
         self.stop_clock(turn);
         self.inner.cancel(turn);
         self.look(turn);
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        self.clock != Clock::Fired && self.inner.is_ready()
+        self.clock != TimerState::Fired && self.inner.is_ready()
     }
 
-    pub(super) fn outcome(&self) -> Option<&Outcome> {
+    pub(super) fn outcome(&self) -> Option<&StepResult> {
         self.outcome.as_ref()
     }
 
-    fn look(&mut self, turn: &mut Turn<'_>) {
+    fn look(&mut self, turn: &mut StepContext<'_>) {
         let Some(inner) = self.inner.outcome().cloned() else { return };
         self.stop_clock(turn);
-        self.outcome = Some(if self.clock == Clock::Fired {
+        self.outcome = Some(if self.clock == TimerState::Fired {
             let seen = inner.as_ref().err().and_then(StepError::visible);
             let seen = seen.map(|text| format!("; {text}")).unwrap_or_default();
             let limit = text::duration(self.after);
@@ -77,10 +77,10 @@ impl Timeout {
         });
     }
 
-    fn stop_clock(&mut self, turn: &mut Turn<'_>) {
-        if let Clock::Ticking(timer) = self.clock {
+    fn stop_clock(&mut self, turn: &mut StepContext<'_>) {
+        if let TimerState::Ticking(timer) = self.clock {
             turn.cancel_timer(timer);
-            self.clock = Clock::Stopped;
+            self.clock = TimerState::Stopped;
         }
     }
 }
@@ -93,7 +93,7 @@ pub(super) struct EmitProgress {
     success: String,
     failure_prefix: String,
     source: String,
-    outcome: Option<Outcome>,
+    outcome: Option<StepResult>,
 }
 
 impl EmitProgress {
@@ -102,7 +102,7 @@ impl EmitProgress {
         EmitProgress { inner, start, success, failure_prefix, source, outcome: None }
     }
 
-    pub(super) fn begin(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn begin(&mut self, turn: &mut StepContext<'_>) {
         if !self.start.is_empty() {
             turn.log(&self.source, LogStream::Out, self.start.as_str());
         }
@@ -110,12 +110,12 @@ impl EmitProgress {
         self.look(turn);
     }
 
-    pub(super) fn handle(&mut self, turn: &mut Turn<'_>, input: &Input) {
+    pub(super) fn handle(&mut self, turn: &mut StepContext<'_>, input: &StepInput) {
         self.inner.handle(turn, input);
         self.look(turn);
     }
 
-    pub(super) fn cancel(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn cancel(&mut self, turn: &mut StepContext<'_>) {
         self.inner.cancel(turn);
         self.look(turn);
     }
@@ -124,11 +124,11 @@ impl EmitProgress {
         self.inner.is_ready()
     }
 
-    pub(super) fn outcome(&self) -> Option<&Outcome> {
+    pub(super) fn outcome(&self) -> Option<&StepResult> {
         self.outcome.as_ref()
     }
 
-    fn look(&mut self, turn: &mut Turn<'_>) {
+    fn look(&mut self, turn: &mut StepContext<'_>) {
         let Some(inner) = self.inner.outcome().cloned() else { return };
         match &inner {
             Ok(()) if !self.success.is_empty() => {
@@ -149,7 +149,7 @@ impl EmitProgress {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Try {
     inner: Step,
-    outcome: Option<Outcome>,
+    outcome: Option<StepResult>,
 }
 
 impl Try {
@@ -157,17 +157,17 @@ impl Try {
         Try { inner, outcome: None }
     }
 
-    pub(super) fn begin(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn begin(&mut self, turn: &mut StepContext<'_>) {
         self.inner.begin(turn);
         self.look();
     }
 
-    pub(super) fn handle(&mut self, turn: &mut Turn<'_>, input: &Input) {
+    pub(super) fn handle(&mut self, turn: &mut StepContext<'_>, input: &StepInput) {
         self.inner.handle(turn, input);
         self.look();
     }
 
-    pub(super) fn cancel(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn cancel(&mut self, turn: &mut StepContext<'_>) {
         self.inner.cancel(turn);
         self.look();
     }
@@ -176,7 +176,7 @@ impl Try {
         self.inner.is_ready()
     }
 
-    pub(super) fn outcome(&self) -> Option<&Outcome> {
+    pub(super) fn outcome(&self) -> Option<&StepResult> {
         self.outcome.as_ref()
     }
 

@@ -11,8 +11,8 @@ use volvox_protocol::time::Timestamp;
 use super::intake::Batch;
 use super::{Belief, Busy, Effect, Entry, Look, Rep, definition_of};
 use crate::container::guid::ContainerGuid;
-use crate::executor::logic::{self, Wanted};
-use crate::executor::work::{Owner, Work};
+use crate::executor::logic::{self, ReservationRequest};
+use crate::executor::workload::{Owner, Workload};
 use crate::rep::view;
 
 /// How an instance fares without a coordinator.
@@ -164,8 +164,8 @@ impl Rep {
             return;
         };
         entry.busy = Busy::Reserving;
-        let resources = Work::Lrp(known.definition.clone()).resources();
-        let wanted = Wanted { owner: entry.owner.clone(), resources };
+        let resources = Workload::Lrp(known.definition.clone()).resources();
+        let wanted = ReservationRequest { owner: entry.owner.clone(), resources };
         self.next_batch += 1;
         self.reserving.insert(self.next_batch, Batch::Again(guid.clone()));
         self.effects.push(Effect::Reserve(self.next_batch, vec![wanted]));

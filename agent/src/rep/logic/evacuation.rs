@@ -11,7 +11,7 @@ use volvox_protocol::time::Timestamp;
 
 use super::{Effect, Rep};
 use crate::container::guid::ContainerGuid;
-use crate::executor::work::Owner;
+use crate::executor::workload::Owner;
 use crate::rep::view;
 
 /// The seeds' reason for a task that was still running.

@@ -13,7 +13,7 @@ use volvox_protocol::time::Timestamp;
 use super::reporting::ASK_AGAIN;
 use super::{Assigned, Busy, Effect, KnownDefinition, Rep, Unanswered, definition_of};
 use crate::container::guid::ContainerGuid;
-use crate::executor::work::Owner;
+use crate::executor::workload::Owner;
 
 /// Something whose definition is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]

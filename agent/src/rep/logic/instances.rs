@@ -13,7 +13,7 @@ use volvox_protocol::time::Timestamp;
 use super::fetching::Fetch;
 use super::{Assigned, Belief, Busy, Effect, Entry, Look, Rep, definition_of};
 use crate::container::guid::ContainerGuid;
-use crate::executor::work::{Owner, Work};
+use crate::executor::workload::{Owner, Workload};
 use crate::rep::facts;
 use crate::rep::view;
 
@@ -161,7 +161,7 @@ impl Rep {
             }
             return;
         };
-        let work = Work::Lrp(Arc::clone(&known.definition));
+        let work = Workload::Lrp(Arc::clone(&known.definition));
         if let Err(problem) = work.validate() {
             return self.cannot_run(guid, &problem);
         }

@@ -20,9 +20,9 @@ use super::fetching::Fetch;
 use super::{Belief, Busy, Effect, Entry, Rep, definition_of};
 use crate::container::guid::ContainerGuid;
 use crate::container::spec::is_container_id;
-use crate::executor::logic::Wanted;
+use crate::executor::logic::ReservationRequest;
 use crate::executor::resources::ContainerResources;
-use crate::executor::work::Owner;
+use crate::executor::workload::Owner;
 
 /// What work may ask of this cell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl Rep {
         start: LrpStart,
         names: &mut SplitMix,
         refused: &mut Refused,
-        wanted: &mut Vec<Wanted>,
+        wanted: &mut Vec<ReservationRequest>,
     ) {
         let no = self.why_not(&start.requirements);
         let resources = resources(&start.requirements);
@@ -164,12 +164,17 @@ impl Rep {
             } else if !self.is_starting(&key) {
                 let owner = Owner::Lrp { key, instance: new_name(names) };
                 self.expect(&owner, Belief::Lrp(LrpView::Unclaimed, None));
-                wanted.push(Wanted { owner, resources });
+                wanted.push(ReservationRequest { owner, resources });
             }
         }
     }
 
-    fn want_task(&mut self, task: TaskStart, refused: &mut Refused, wanted: &mut Vec<Wanted>) {
+    fn want_task(
+        &mut self,
+        task: TaskStart,
+        refused: &mut Refused,
+        wanted: &mut Vec<ReservationRequest>,
+    ) {
         let guid = task.task_guid;
         let name = guid.as_str();
         let no = self.why_not(&task.requirements).or_else(|| {
@@ -190,7 +195,7 @@ impl Rep {
         let owner = Owner::Task { guid, domain: task.domain };
         if !self.entries.contains_key(&owner.container()) {
             self.expect(&owner, Belief::Task(TaskView::Pending));
-            wanted.push(Wanted { owner, resources: resources(&task.requirements) });
+            wanted.push(ReservationRequest { owner, resources: resources(&task.requirements) });
         }
     }
 

@@ -12,7 +12,7 @@ use volvox_protocol::time::{Backoff, Timestamp};
 
 use super::{Busy, Effect, Look, Rep, Unanswered, definition_of};
 use crate::container::guid::ContainerGuid;
-use crate::executor::work::Owner;
+use crate::executor::workload::Owner;
 
 /// The wait before a question that failed is asked again.
 pub(super) const ASK_AGAIN: Backoff =

@@ -15,7 +15,7 @@ use volvox_protocol::time::Timestamp;
 use super::fetching::Fetch;
 use super::{Belief, Busy, Look, Rep, Unanswered, definition_of};
 use crate::container::guid::ContainerGuid;
-use crate::executor::work::Owner;
+use crate::executor::workload::Owner;
 use crate::rep::view;
 
 /// How long to wait after a sync that failed.

@@ -14,7 +14,7 @@ use super::fetching::Fetch;
 use super::instances::{UNREADABLE, cut};
 use super::{Belief, Busy, Effect, Look, Rep};
 use crate::container::guid::ContainerGuid;
-use crate::executor::work::{Owner, Work};
+use crate::executor::workload::{Owner, Workload};
 use crate::rep::view;
 
 /// The reason of a task whose container is not there.
@@ -143,7 +143,7 @@ impl Rep {
             return self.fetching.want(Fetch::Task(task.clone()));
         };
         entry.granted = false;
-        let work = definition.map(Work::Task).ok_or_else(|| UNREADABLE.to_owned());
+        let work = definition.map(Workload::Task).ok_or_else(|| UNREADABLE.to_owned());
         match work.and_then(|work| work.validate().map(|()| work)) {
             Ok(work) => {
                 entry.busy = Busy::Beginning;

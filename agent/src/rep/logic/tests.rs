@@ -313,7 +313,10 @@ impl Stage {
             }
             Effect::Run(guid, work) => {
                 let written = self.assigned.keys().any(|it| it.as_str() == guid.as_str());
-                assert!(written || matches!(work, Work::Task(_)), "run before it was written down");
+                assert!(
+                    written || matches!(work, Workload::Task(_)),
+                    "run before it was written down"
+                );
                 if let Err(reason) = self.machine.run(now, &guid) {
                     assert!(self.machine.refuses_to_run, "{guid} was run twice: {reason}");
                     self.rep.apply(now, Input::NotRun(guid, reason));

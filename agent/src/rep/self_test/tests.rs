@@ -4,9 +4,9 @@ use volvox_protocol::container::RunResult;
 use volvox_protocol::id::InstanceGuid;
 
 use super::*;
-use crate::executor::registry::{Container, Deletion};
+use crate::executor::container_store::{Container, Deletion};
 use crate::executor::resources::ContainerResources;
-use crate::executor::work::Owner;
+use crate::executor::workload::Owner;
 
 fn at(seconds: u64) -> Timestamp {
     Timestamp::from_secs(1_000 + seconds)

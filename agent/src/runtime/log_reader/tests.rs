@@ -19,8 +19,8 @@ fn write(log: &mut Log, number: u64) {
     log.line(Timestamp::from_nanos(number + 1), Stream::Out, "APP", number.to_string().as_bytes());
 }
 
-fn numbers(lines: Vec<LogLine>) -> Vec<u64> {
-    let number = |line: LogLine| String::from_utf8(line.text).unwrap().parse().unwrap();
+fn numbers(lines: Vec<StoredLogLine>) -> Vec<u64> {
+    let number = |line: StoredLogLine| String::from_utf8(line.text).unwrap().parse().unwrap();
     lines.into_iter().map(number).collect()
 }
 

@@ -13,10 +13,10 @@ use volvox_host::sync::{lock, unpoisoned};
 use volvox_protocol::action::File as MountedFile;
 use volvox_protocol::actual_lrp::PortMapping;
 
-use super::{Shared, ids};
+use super::{MachineShared, ids};
 use crate::container::guid::ContainerGuid;
-use crate::container::network::NetworkFacts;
-use crate::container::plan::Plan;
+use crate::container::network::ContainerNetwork;
+use crate::container::plan::ContainerPlan;
 use crate::container::spec::{Access, Bind, ContainerSpec, LogLimits, LogLine, is_container_id};
 use crate::image::cancel::Cancel;
 use crate::image::place::Ownership;
@@ -31,11 +31,11 @@ const MOUNTED_FILES: &str = "/etc/cf-service-bindings";
 
 /// Makes a container and connects it. When this fails nothing of it is left.
 pub(super) fn make(
-    shared: &Shared,
+    shared: &MachineShared,
     guid: &ContainerGuid,
-    plan: &Plan,
+    plan: &ContainerPlan,
     cancel: &Cancel,
-) -> Result<NetworkFacts, String> {
+) -> Result<ContainerNetwork, String> {
     let made = build(shared, guid, plan, cancel);
     if made.is_err()
         && let Err(error) = destroy(shared, guid)
@@ -46,11 +46,11 @@ pub(super) fn make(
 }
 
 fn build(
-    shared: &Shared,
+    shared: &MachineShared,
     guid: &ContainerGuid,
-    plan: &Plan,
+    plan: &ContainerPlan,
     cancel: &Cancel,
-) -> Result<NetworkFacts, String> {
+) -> Result<ContainerNetwork, String> {
     let failed = |error: &dyn std::fmt::Display| format!("failed to create container: {error}");
     if !is_container_id(guid.as_str()) {
         return Err(failed(&format!("{:?} is no name for a container", guid.as_str())));
@@ -104,9 +104,9 @@ fn build(
 
 /// Fetches what the cell's cache is to lend, and says which lines tell of it.
 fn dependencies(
-    shared: &Shared,
+    shared: &MachineShared,
     guid: &ContainerGuid,
-    plan: &Plan,
+    plan: &ContainerPlan,
     cancel: &Cancel,
 ) -> Result<(Dependencies, Vec<LogLine>), String> {
     let lines = Mutex::new(Vec::new());
@@ -128,8 +128,8 @@ fn dependencies(
 
 /// The layers of the root file system, and what is bound over it.
 fn root(
-    shared: &Shared,
-    plan: &Plan,
+    shared: &MachineShared,
+    plan: &ContainerPlan,
     cancel: &Cancel,
 ) -> Result<(Vec<PathBuf>, Vec<Bind>), Box<dyn std::error::Error>> {
     let layer_plan = Rootfs::resolve(&plan.rootfs, &shared.config.rootfs)?;
@@ -180,11 +180,11 @@ fn mounted_files(folder: &Path, files: &[MountedFile]) -> io::Result<Option<Bind
 }
 
 fn connect(
-    shared: &Shared,
+    shared: &MachineShared,
     guid: &ContainerGuid,
-    plan: &Plan,
+    plan: &ContainerPlan,
     shim: &mut Shim,
-) -> Result<NetworkFacts, Box<dyn std::error::Error>> {
+) -> Result<ContainerNetwork, Box<dyn std::error::Error>> {
     let init = shim.status()?.init;
     let namespace = File::open(format!("/proc/{init}/ns/net"))?;
     // The number may have been given to another process before it was opened.
@@ -201,14 +201,14 @@ fn connect(
 }
 
 /// How an attached container is reached.
-pub(super) fn facts(host: IpAddr, attached: &Attached) -> NetworkFacts {
+pub(super) fn facts(host: IpAddr, attached: &Attached) -> ContainerNetwork {
     let mapping = |(inside, outside): &(u16, u16)| PortMapping {
         container_port: u32::from(*inside),
         host_port: u32::from(*outside),
         container_tls_proxy_port: 0,
         host_tls_proxy_port: 0,
     };
-    NetworkFacts {
+    ContainerNetwork {
         external_address: host,
         internal_address: IpAddr::V4(attached.address),
         internal_ipv6: None,
@@ -218,7 +218,7 @@ pub(super) fn facts(host: IpAddr, attached: &Attached) -> NetworkFacts {
 
 /// Takes a container away, whatever there is of it. Nothing is left, or an error says what is; then
 /// it may be tried again.
-pub(super) fn destroy(shared: &Shared, guid: &ContainerGuid) -> Result<(), String> {
+pub(super) fn destroy(shared: &MachineShared, guid: &ContainerGuid) -> Result<(), String> {
     if !is_container_id(guid.as_str()) {
         // Nothing can have been made under such a name.
         return Ok(());
@@ -230,7 +230,7 @@ pub(super) fn destroy(shared: &Shared, guid: &ContainerGuid) -> Result<(), Strin
     destroyed
 }
 
-fn take_away(shared: &Shared, guid: &ContainerGuid) -> Result<(), String> {
+fn take_away(shared: &MachineShared, guid: &ContainerGuid) -> Result<(), String> {
     shared.release(guid);
     let first_id = shared.shims.spec(guid.as_str()).map(|spec| spec.first_id);
     // A shim that has died has taken its container with it; one that hangs is made to.

@@ -14,38 +14,38 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Nothing that we do goes deep.
 const STACK_BYTES: usize = 512 << 10;
 
-type Call = Box<dyn FnOnce() + Send>;
+type PooledCall = Box<dyn FnOnce() + Send>;
 
 /// A bounded number of threads. What waits for one is bounded by what the executor has under way:
 /// a few deeds for each container.
 #[derive(Debug, Clone)]
-pub(crate) struct Pool(Arc<Inner>);
+pub(crate) struct ThreadPool(Arc<PoolInner>);
 
-struct Inner {
+struct PoolInner {
     name: &'static str,
     most: usize,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     more: Condvar,
 }
 
-impl std::fmt::Debug for Inner {
+impl std::fmt::Debug for PoolInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pool").field("name", &self.name).field("most", &self.most).finish()
     }
 }
 
 #[derive(Default)]
-struct State {
-    waiting: VecDeque<Call>,
+struct PoolState {
+    waiting: VecDeque<PooledCall>,
     threads: usize,
     idle: usize,
 }
 
-impl Pool {
+impl ThreadPool {
     /// At most so many threads of this name.
     pub(crate) fn new(name: &'static str, most: usize) -> Self {
         let (state, more) = (Mutex::default(), Condvar::new());
-        Pool(Arc::new(Inner { name, most, state, more }))
+        ThreadPool(Arc::new(PoolInner { name, most, state, more }))
     }
 
     /// Has a thread do this, now or when one is free.
@@ -71,7 +71,7 @@ impl Pool {
     }
 }
 
-impl Inner {
+impl PoolInner {
     fn work(&self) {
         let mut state = lock(&self.state);
         loop {
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn calls_run_side_by_side_up_to_the_number_and_all_of_them() {
-        let pool = Pool::new("test", 3);
+        let pool = ThreadPool::new("test", 3);
         let (done, hear) = channel();
         let (arrived, hear_arrived) = channel();
         let gate = Arc::new(std::sync::Barrier::new(4));

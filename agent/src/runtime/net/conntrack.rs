@@ -5,7 +5,7 @@
 use std::net::Ipv4Addr;
 
 use super::netlink::{NetlinkError, Socket};
-use super::wire::Message;
+use super::wire::NetlinkMessage;
 
 const CT_DELETE: u16 = 1 << 8 | 2;
 const CTA_TUPLE_ORIG: u16 = 1;
@@ -20,7 +20,7 @@ const AF_INET: u8 = 2;
 /// Forgets what the address began, and what was mapped to it.
 pub(super) fn forget(socket: &mut Socket, address: Ipv4Addr) -> Result<(), NetlinkError> {
     for (tuple, flags) in [(CTA_TUPLE_ORIG, 1), (CTA_TUPLE_REPLY, 2)] {
-        let message = Message::new(CT_DELETE, 0, &[AF_INET, 0, 0, 0])
+        let message = NetlinkMessage::new(CT_DELETE, 0, &[AF_INET, 0, 0, 0])
             .nest(tuple, |tuple| {
                 tuple.nest(CTA_TUPLE_IP, |ip| ip.attr(CTA_IP_V4_SRC, &address.octets()))
             })

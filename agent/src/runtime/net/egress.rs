@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use volvox_protocol::egress::{Destination, SecurityGroupRule};
 
-use super::expr::{Expr, Field, Rule, Verdict, is, within};
+use super::expr::{Expr, Field, NftVerdict, Rule, is, within};
 
 /// Rules of nftables that one container may have. Each allowed destination takes one per range of
 /// ports, and one more if it is logged.
@@ -60,7 +60,7 @@ pub(super) fn compile(
                 if rule.log {
                     compiled.push([&matches[..], &log(container)].concat());
                 }
-                matches.push(Expr::Verdict(Verdict::Accept));
+                matches.push(Expr::Verdict(NftVerdict::Accept));
                 compiled.push(matches);
             }
         }
@@ -199,7 +199,7 @@ mod tests {
             Expr::Range { from, to } => format!("={from:?}-{to:?} "),
             Expr::Limit(_) => "limit ".into(),
             Expr::Log(prefix) => format!("log {prefix:?}"),
-            Expr::Verdict(Verdict::Accept) => "accept".into(),
+            Expr::Verdict(NftVerdict::Accept) => "accept".into(),
             other => panic!("{other:?}"),
         }
     }

@@ -3,7 +3,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
-use super::wire::Message;
+use super::wire::NetlinkMessage;
 
 /// Where a value is loaded to: 16 registers of four bytes, counted from here by the kernel.
 const REGISTER: u32 = 8;
@@ -58,7 +58,7 @@ pub(super) enum Compare {
 
 /// What becomes of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum NftVerdict {
     Drop,
     Accept,
     /// On to another chain; without a verdict there, back to here.
@@ -99,7 +99,7 @@ pub(super) enum Expr {
     /// Passes so many per second.
     Limit(u32),
     Log(String),
-    Verdict(Verdict),
+    Verdict(NftVerdict),
 }
 
 /// The expressions of a rule, in order.
@@ -147,7 +147,7 @@ pub(super) fn interface(name: &str) -> [u8; 16] {
 }
 
 /// The bytes of a list of expressions, within the attribute that holds it.
-pub(super) fn write_all(message: Message, rule: &[Expr]) -> Message {
+pub(super) fn write_all(message: NetlinkMessage, rule: &[Expr]) -> NetlinkMessage {
     rule.iter().fold(message, |message, expr| {
         message.nest(LIST_ELEM, |element| {
             element.text(EXPR_NAME, name(expr)).nest(EXPR_DATA, |data| write(data, expr))
@@ -205,7 +205,7 @@ fn source(field: Field) -> Source {
     }
 }
 
-fn write(data: Message, expr: &Expr) -> Message {
+fn write(data: NetlinkMessage, expr: &Expr) -> NetlinkMessage {
     match expr {
         Expr::Load { field, at } => match source(*field) {
             Source::Meta(key) => data.be32(1, REGISTER + at).be32(2, key),
@@ -252,14 +252,14 @@ fn write(data: Message, expr: &Expr) -> Message {
 }
 
 /// A verdict as data, of a rule or of an element of a map.
-pub(super) fn write_verdict(data: Message, verdict: &Verdict) -> Message {
+pub(super) fn write_verdict(data: NetlinkMessage, verdict: &NftVerdict) -> NetlinkMessage {
     data.nest(DATA_VERDICT, |data| match verdict {
-        Verdict::Drop => data.be32(VERDICT_CODE, 0),
-        Verdict::Accept => data.be32(VERDICT_CODE, 1),
-        Verdict::Jump(chain) => {
+        NftVerdict::Drop => data.be32(VERDICT_CODE, 0),
+        NftVerdict::Accept => data.be32(VERDICT_CODE, 1),
+        NftVerdict::Jump(chain) => {
             data.be32(VERDICT_CODE, 0_u32.wrapping_sub(3)).text(VERDICT_CHAIN, chain)
         }
-        Verdict::Goto(chain) => {
+        NftVerdict::Goto(chain) => {
             data.be32(VERDICT_CODE, 0_u32.wrapping_sub(4)).text(VERDICT_CHAIN, chain)
         }
     })
@@ -270,14 +270,14 @@ mod tests {
     use super::*;
 
     fn check(expr: &Expr, expected: &[u8]) {
-        let bytes = write_all(Message::new(0, 0, &[]), std::slice::from_ref(expr));
+        let bytes = write_all(NetlinkMessage::new(0, 0, &[]), std::slice::from_ref(expr));
         assert_eq!(&bytes.finish(0).unwrap()[16..], expected, "of {expr:?}");
     }
 
     #[test]
     fn expressions_are_the_bytes_that_the_nft_tool_sends() {
         check(
-            &Expr::Verdict(Verdict::Accept),
+            &Expr::Verdict(NftVerdict::Accept),
             &[
                 48, 0, 1, 0x80, 14, 0, 1, 0, b'i', b'm', b'm', b'e', b'd', b'i', b'a', b't', b'e',
                 0, 0, 0, 28, 0, 2, 0x80, 8, 0, 1, 0, 0, 0, 0, 0, 16, 0, 2, 0x80, 12, 0, 2, 0x80, 8,

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use nix::errno::Errno;
 
 use super::netlink::{NetlinkError, Socket};
-use super::wire::{self, Malformed, Message, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
+use super::wire::{self, Malformed, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NetlinkMessage};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
@@ -92,14 +92,15 @@ pub struct Veth<'a> {
 
 /// All links of the namespace.
 pub fn list(socket: &mut Socket) -> Result<Vec<Link>, NetlinkError> {
-    let request = Message::new(RTM_GETLINK, NLM_F_DUMP, &ifinfo(AF_UNSPEC, 0, 0));
+    let request = NetlinkMessage::new(RTM_GETLINK, NLM_F_DUMP, &ifinfo(AF_UNSPEC, 0, 0));
     let found = socket.dump(&request)?;
     Ok(found.iter().map(|bytes| read_link(bytes)).collect::<Result<_, _>>()?)
 }
 
 /// The link of this name, if there is one.
 pub fn named(socket: &mut Socket, name: &str) -> Result<Option<Link>, NetlinkError> {
-    let request = Message::new(RTM_GETLINK, 0, &ifinfo(AF_UNSPEC, 0, 0)).text(IFLA_IFNAME, name);
+    let request =
+        NetlinkMessage::new(RTM_GETLINK, 0, &ifinfo(AF_UNSPEC, 0, 0)).text(IFLA_IFNAME, name);
     match socket.ask(request) {
         Ok(found) => Ok(found.first().map(|bytes| read_link(bytes)).transpose()?),
         Err(error) if error.is(Errno::ENODEV) => Ok(None),
@@ -110,61 +111,65 @@ pub fn named(socket: &mut Socket, name: &str) -> Result<Option<Link>, NetlinkErr
 /// A bridge with an address of its own: otherwise it takes the lowest of its ports' addresses, and
 /// containers that come and go would change it under the others' feet.
 pub fn add_bridge(socket: &mut Socket, name: &str, mac: Mac, mtu: u32) -> Result<(), NetlinkError> {
-    let message = Message::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &ifinfo(AF_UNSPEC, 0, 0))
-        .text(IFLA_IFNAME, name)
-        .attr(IFLA_ADDRESS, &mac)
-        .u32(IFLA_MTU, mtu)
-        .nest(IFLA_LINKINFO, |info| {
-            info.text(IFLA_INFO_KIND, "bridge")
-                .nest(IFLA_INFO_DATA, |data| data.u8(IFLA_BR_MCAST_SNOOPING, 0))
-        });
+    let message =
+        NetlinkMessage::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &ifinfo(AF_UNSPEC, 0, 0))
+            .text(IFLA_IFNAME, name)
+            .attr(IFLA_ADDRESS, &mac)
+            .u32(IFLA_MTU, mtu)
+            .nest(IFLA_LINKINFO, |info| {
+                info.text(IFLA_INFO_KIND, "bridge")
+                    .nest(IFLA_INFO_DATA, |data| data.u8(IFLA_BR_MCAST_SNOOPING, 0))
+            });
     socket.request(message)
 }
 
 /// A veth pair whose other end is born in the other namespace.
 pub fn add_veth(socket: &mut Socket, veth: &Veth<'_>) -> Result<(), NetlinkError> {
-    let message = Message::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &ifinfo(AF_UNSPEC, 0, 0))
-        .text(IFLA_IFNAME, veth.name)
-        .u32(IFLA_MTU, veth.mtu)
-        .nest(IFLA_LINKINFO, |info| {
-            info.text(IFLA_INFO_KIND, "veth").nest(IFLA_INFO_DATA, |data| {
-                data.nest(VETH_INFO_PEER, |mut peer| {
-                    peer.raw(&ifinfo(AF_UNSPEC, 0, 0));
-                    peer.text(IFLA_IFNAME, veth.peer)
-                        .attr(IFLA_ADDRESS, &veth.peer_mac)
-                        .u32(IFLA_MTU, veth.mtu)
-                        .attr(IFLA_NET_NS_FD, &veth.namespace.as_raw_fd().to_ne_bytes())
+    let message =
+        NetlinkMessage::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &ifinfo(AF_UNSPEC, 0, 0))
+            .text(IFLA_IFNAME, veth.name)
+            .u32(IFLA_MTU, veth.mtu)
+            .nest(IFLA_LINKINFO, |info| {
+                info.text(IFLA_INFO_KIND, "veth").nest(IFLA_INFO_DATA, |data| {
+                    data.nest(VETH_INFO_PEER, |mut peer| {
+                        peer.raw(&ifinfo(AF_UNSPEC, 0, 0));
+                        peer.text(IFLA_IFNAME, veth.peer)
+                            .attr(IFLA_ADDRESS, &veth.peer_mac)
+                            .u32(IFLA_MTU, veth.mtu)
+                            .attr(IFLA_NET_NS_FD, &veth.namespace.as_raw_fd().to_ne_bytes())
+                    })
                 })
-            })
-        });
+            });
     socket.request(message)
 }
 
 /// Writes whose it is on the link. Not possible while it is made.
 pub fn set_alias(socket: &mut Socket, index: u32, alias: &str) -> Result<(), NetlinkError> {
-    let message = Message::new(RTM_SETLINK, 0, &ifinfo(AF_UNSPEC, index, 0));
+    let message = NetlinkMessage::new(RTM_SETLINK, 0, &ifinfo(AF_UNSPEC, index, 0));
     socket.request(message.attr(IFLA_IFALIAS, alias.as_bytes()))
 }
 
 /// Makes the link a port of the bridge.
 pub fn set_master(socket: &mut Socket, index: u32, bridge: u32) -> Result<(), NetlinkError> {
-    let message = Message::new(RTM_SETLINK, 0, &ifinfo(AF_UNSPEC, index, 0));
+    let message = NetlinkMessage::new(RTM_SETLINK, 0, &ifinfo(AF_UNSPEC, index, 0));
     socket.request(message.u32(IFLA_MASTER, bridge))
 }
 
 /// Closes a port of a bridge to all but the bridge itself: no frame to or from another such port,
 /// no frame for others flooded to it, no address learned from what it sends but the one given.
 pub fn isolate(socket: &mut Socket, index: u32, mac: Mac) -> Result<(), NetlinkError> {
-    let message =
-        Message::new(RTM_SETLINK, 0, &ifinfo(AF_BRIDGE, index, 0)).nest(IFLA_PROTINFO, |port| {
+    let message = NetlinkMessage::new(RTM_SETLINK, 0, &ifinfo(AF_BRIDGE, index, 0)).nest(
+        IFLA_PROTINFO,
+        |port| {
             port.u8(IFLA_BRPORT_ISOLATED, 1)
                 .u8(IFLA_BRPORT_LEARNING, 0)
                 .u8(IFLA_BRPORT_UNICAST_FLOOD, 0)
-        });
+        },
+    );
     socket.request(message)?;
     // NUD_NOARP: it does not age. NTF_MASTER: it is the bridge's to know.
     let message =
-        Message::new(RTM_NEWNEIGH, NLM_F_CREATE, &neighbour(AF_BRIDGE, index, 0x40, 0x04));
+        NetlinkMessage::new(RTM_NEWNEIGH, NLM_F_CREATE, &neighbour(AF_BRIDGE, index, 0x40, 0x04));
     socket.request(message.attr(NDA_LLADDR, &mac))
 }
 
@@ -178,30 +183,30 @@ pub fn add_neighbour(
     const NDA_DST: u16 = 1;
     const NUD_PERMANENT: u16 = 0x80;
     let fixed = neighbour(AF_INET, index, NUD_PERMANENT, 0);
-    let message = Message::new(RTM_NEWNEIGH, NLM_F_CREATE, &fixed);
+    let message = NetlinkMessage::new(RTM_NEWNEIGH, NLM_F_CREATE, &fixed);
     socket.request(message.attr(NDA_DST, &address.octets()).attr(NDA_LLADDR, &mac))
 }
 
 /// Switches the link on.
 pub fn set_up(socket: &mut Socket, index: u32) -> Result<(), NetlinkError> {
-    socket.request(Message::new(RTM_SETLINK, 0, &ifinfo(AF_UNSPEC, index, IFF_UP)))
+    socket.request(NetlinkMessage::new(RTM_SETLINK, 0, &ifinfo(AF_UNSPEC, index, IFF_UP)))
 }
 
 /// Sets the hardware address.
 pub fn set_mac(socket: &mut Socket, index: u32, mac: Mac) -> Result<(), NetlinkError> {
-    let message = Message::new(RTM_SETLINK, 0, &ifinfo(AF_UNSPEC, index, 0));
+    let message = NetlinkMessage::new(RTM_SETLINK, 0, &ifinfo(AF_UNSPEC, index, 0));
     socket.request(message.attr(IFLA_ADDRESS, &mac))
 }
 
 /// Sets how long a packet may be.
 pub fn set_mtu(socket: &mut Socket, index: u32, mtu: u32) -> Result<(), NetlinkError> {
-    let message = Message::new(RTM_SETLINK, 0, &ifinfo(AF_UNSPEC, index, 0));
+    let message = NetlinkMessage::new(RTM_SETLINK, 0, &ifinfo(AF_UNSPEC, index, 0));
     socket.request(message.u32(IFLA_MTU, mtu))
 }
 
 /// Removes the link, and with a veth its other end.
 pub fn delete(socket: &mut Socket, index: u32) -> Result<(), NetlinkError> {
-    socket.request(Message::new(RTM_DELLINK, 0, &ifinfo(AF_UNSPEC, index, 0)))
+    socket.request(NetlinkMessage::new(RTM_DELLINK, 0, &ifinfo(AF_UNSPEC, index, 0)))
 }
 
 /// Gives the link an address.
@@ -211,7 +216,8 @@ pub fn add_address(
     address: Ipv4Addr,
     prefix: u8,
 ) -> Result<(), NetlinkError> {
-    let message = Message::new(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &ifaddr(index, prefix));
+    let message =
+        NetlinkMessage::new(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &ifaddr(index, prefix));
     socket.request(both(message, address))
 }
 
@@ -222,14 +228,14 @@ pub fn delete_address(
     address: Ipv4Addr,
     prefix: u8,
 ) -> Result<(), NetlinkError> {
-    let message = Message::new(RTM_DELADDR, 0, &ifaddr(index, prefix));
+    let message = NetlinkMessage::new(RTM_DELADDR, 0, &ifaddr(index, prefix));
     socket.request(both(message, address))
 }
 
 /// The IPv4 addresses of all links: whose, which, and the length of its prefix.
 pub fn addresses(socket: &mut Socket) -> Result<Vec<(u32, Ipv4Addr, u8)>, NetlinkError> {
     let mut found = Vec::new();
-    for bytes in socket.dump(&Message::new(RTM_GETADDR, NLM_F_DUMP, &ifaddr(0, 0)))? {
+    for bytes in socket.dump(&NetlinkMessage::new(RTM_GETADDR, NLM_F_DUMP, &ifaddr(0, 0)))? {
         let attributes = bytes.get(IFADDR..).ok_or(Malformed)?;
         if let Some(local) = wire::find(attributes, IFA_LOCAL)? {
             let address = Ipv4Addr::from(wire::array_at::<4>(local, 0)?);
@@ -252,7 +258,7 @@ pub fn add_default_route(
     // scope (universe), type (unicast), flags.
     let mut fixed = [AF_INET, 0, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0];
     fixed[8..12].copy_from_slice(&RTNH_F_ONLINK.to_ne_bytes());
-    let message = Message::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &fixed)
+    let message = NetlinkMessage::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &fixed)
         .u32(RTA_OIF, index)
         .attr(RTA_GATEWAY, &gateway.octets());
     socket.request(message)
@@ -285,7 +291,7 @@ fn ifaddr(index: u32, prefix: u8) -> [u8; IFADDR] {
 }
 
 /// Our address and the other end's, which on all but point-to-point links are the same.
-fn both(message: Message, address: Ipv4Addr) -> Message {
+fn both(message: NetlinkMessage, address: Ipv4Addr) -> NetlinkMessage {
     message.attr(IFA_LOCAL, &address.octets()).attr(IFA_ADDRESS, &address.octets())
 }
 

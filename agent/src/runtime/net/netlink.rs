@@ -15,7 +15,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
-use super::wire::{self, Malformed, Message};
+use super::wire::{self, Malformed, NetlinkMessage};
 
 /// Datagrams of a dump are at most 32 KiB; answers are small.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -101,7 +101,7 @@ impl Socket {
     }
 
     /// Sends one request and waits until it is done.
-    pub(super) fn request(&mut self, mut message: Message) -> Result<(), NetlinkError> {
+    pub(super) fn request(&mut self, mut message: NetlinkMessage) -> Result<(), NetlinkError> {
         message.wants_ack();
         self.rewind();
         let sequence = self.next();
@@ -112,7 +112,7 @@ impl Socket {
     /// Sends messages that take effect together or not at all. The caller frames them as netfilter
     /// wants a batch framed (`nft::batch`): first and last are the brackets, which are not answered
     /// if all is well.
-    pub(super) fn batch(&mut self, mut messages: Vec<Message>) -> Result<(), NetlinkError> {
+    pub(super) fn batch(&mut self, mut messages: Vec<NetlinkMessage>) -> Result<(), NetlinkError> {
         let Some(last) = messages.len().checked_sub(2) else { return Ok(()) };
         messages[last].wants_ack();
         self.rewind();
@@ -131,7 +131,7 @@ impl Socket {
     }
 
     /// All that a dump request brings.
-    pub(super) fn dump(&mut self, message: &Message) -> Result<Vec<Dumped>, NetlinkError> {
+    pub(super) fn dump(&mut self, message: &NetlinkMessage) -> Result<Vec<Dumped>, NetlinkError> {
         for _ in 0..DUMP_ATTEMPTS {
             self.rewind();
             let sequence = self.next();
@@ -144,7 +144,7 @@ impl Socket {
     }
 
     /// What a request for one thing brings.
-    pub(super) fn ask(&mut self, mut message: Message) -> Result<Vec<Dumped>, NetlinkError> {
+    pub(super) fn ask(&mut self, mut message: NetlinkMessage) -> Result<Vec<Dumped>, NetlinkError> {
         message.wants_ack();
         self.dump(&message)
     }

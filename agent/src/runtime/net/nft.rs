@@ -4,8 +4,8 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
-use super::expr::{self, Rule, Verdict};
-use super::wire::{self, Malformed, Message};
+use super::expr::{self, NftVerdict, Rule};
+use super::wire::{self, Malformed, NetlinkMessage};
 use super::wire::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 
 const SUBSYSTEM: u16 = 10 << 8;
@@ -46,7 +46,7 @@ pub(super) enum Family {
 
 /// A table by its family and name.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Table<'a> {
+pub(super) struct NftTable<'a> {
     pub(super) family: Family,
     pub(super) name: &'a str,
 }
@@ -61,7 +61,7 @@ pub(super) struct Hook {
 
 /// A kind of value: its number, which only the nft tool reads, and its length.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kind {
+pub(super) struct NftType {
     pub(super) number: u32,
     pub(super) bytes: u32,
 }
@@ -71,7 +71,7 @@ pub(super) struct Kind {
 pub(super) enum MapsTo {
     Nothing,
     Verdict,
-    Value(Kind),
+    Value(NftType),
 }
 
 /// An element of a set or map: the key, what it stands for, and a note of ours.
@@ -82,20 +82,20 @@ pub(super) struct Element {
     pub(super) note: Vec<u8>,
 }
 
-impl Table<'_> {
+impl NftTable<'_> {
     /// Makes the table, unless it is there.
-    pub(super) fn add(&self) -> Message {
+    pub(super) fn add(&self) -> NetlinkMessage {
         self.message(NEWTABLE, NLM_F_CREATE).text(1, self.name)
     }
 
     /// Deletes the table with all that is in it.
-    pub(super) fn delete(&self) -> Message {
+    pub(super) fn delete(&self) -> NetlinkMessage {
         self.message(DELTABLE, 0).text(1, self.name)
     }
 
     /// Makes a chain that a hook calls, unless it is there. What no rule decides is accepted: other
     /// traffic of the machine passes here too.
-    pub(super) fn add_base_chain(&self, chain: &str, hook: Hook) -> Message {
+    pub(super) fn add_base_chain(&self, chain: &str, hook: Hook) -> NetlinkMessage {
         const ACCEPT: u32 = 1;
         let priority = hook.priority.to_be_bytes();
         self.message(NEWCHAIN, NLM_F_CREATE)
@@ -107,27 +107,27 @@ impl Table<'_> {
     }
 
     /// Makes a chain that rules call, unless it is there.
-    pub(super) fn add_chain(&self, chain: &str) -> Message {
+    pub(super) fn add_chain(&self, chain: &str) -> NetlinkMessage {
         self.message(NEWCHAIN, NLM_F_CREATE).text(1, self.name).text(3, chain)
     }
 
     /// Makes a chain that must not be there yet.
-    pub(super) fn add_new_chain(&self, chain: &str) -> Message {
+    pub(super) fn add_new_chain(&self, chain: &str) -> NetlinkMessage {
         self.message(NEWCHAIN, NLM_F_CREATE | NLM_F_EXCL).text(1, self.name).text(3, chain)
     }
 
-    /// Deletes a chain; its rules first ([`Table::flush`]).
-    pub(super) fn delete_chain(&self, chain: &str) -> Message {
+    /// Deletes a chain; its rules first ([`NftTable::flush`]).
+    pub(super) fn delete_chain(&self, chain: &str) -> NetlinkMessage {
         self.message(DELCHAIN, 0).text(1, self.name).text(3, chain)
     }
 
     /// Deletes the rules of a chain.
-    pub(super) fn flush(&self, chain: &str) -> Message {
+    pub(super) fn flush(&self, chain: &str) -> NetlinkMessage {
         self.message(DELRULE, 0).text(1, self.name).text(2, chain)
     }
 
     /// Appends a rule to a chain.
-    pub(super) fn add_rule(&self, chain: &str, rule: &Rule) -> Message {
+    pub(super) fn add_rule(&self, chain: &str, rule: &Rule) -> NetlinkMessage {
         self.message(NEWRULE, NLM_F_CREATE | NLM_F_APPEND)
             .text(1, self.name)
             .text(2, chain)
@@ -135,7 +135,13 @@ impl Table<'_> {
     }
 
     /// Makes a set or map, unless it is there. The id is for the kernel, unique within the batch.
-    pub(super) fn add_set(&self, id: u32, set: &str, key: Kind, maps_to: MapsTo) -> Message {
+    pub(super) fn add_set(
+        &self,
+        id: u32,
+        set: &str,
+        key: NftType,
+        maps_to: MapsTo,
+    ) -> NetlinkMessage {
         let message = self.message(NEWSET, NLM_F_CREATE).text(1, self.name).text(2, set);
         let message = message.be32(4, key.number).be32(5, key.bytes).be32(10, id);
         match maps_to {
@@ -148,12 +154,12 @@ impl Table<'_> {
     }
 
     /// Adds a member to a set; it must not be there yet.
-    pub(super) fn add_member(&self, set: &str, key: &[u8], note: &str) -> Message {
+    pub(super) fn add_member(&self, set: &str, key: &[u8], note: &str) -> NetlinkMessage {
         self.element(NEWSETELEM, set, |e| key_of(e, key).attr(ELEM_USERDATA, note.as_bytes()))
     }
 
     /// Adds to a map; the key must not be there yet.
-    pub(super) fn add_value(&self, set: &str, element: &Element) -> Message {
+    pub(super) fn add_value(&self, set: &str, element: &Element) -> NetlinkMessage {
         self.element(NEWSETELEM, set, |e| {
             key_of(e, &element.key)
                 .nest(ELEM_DATA, |data| data.attr(expr::DATA_VALUE, &element.value))
@@ -162,7 +168,13 @@ impl Table<'_> {
     }
 
     /// Adds to a map of verdicts; the key must not be there yet.
-    pub(super) fn add_verdict(&self, set: &str, key: &[u8], to: &Verdict, note: &str) -> Message {
+    pub(super) fn add_verdict(
+        &self,
+        set: &str,
+        key: &[u8],
+        to: &NftVerdict,
+        note: &str,
+    ) -> NetlinkMessage {
         self.element(NEWSETELEM, set, |e| {
             key_of(e, key)
                 .nest(ELEM_DATA, |data| expr::write_verdict(data, to))
@@ -171,16 +183,21 @@ impl Table<'_> {
     }
 
     /// Takes a key out of a set or map.
-    pub(super) fn delete_element(&self, set: &str, key: &[u8]) -> Message {
+    pub(super) fn delete_element(&self, set: &str, key: &[u8]) -> NetlinkMessage {
         self.element(DELSETELEM, set, |e| key_of(e, key))
     }
 
     /// Asks for the elements of a set; [`read_elements`] reads what comes.
-    pub(super) fn dump_elements(&self, set: &str) -> Message {
+    pub(super) fn dump_elements(&self, set: &str) -> NetlinkMessage {
         self.message(GETSETELEM, NLM_F_DUMP).text(1, self.name).text(2, set)
     }
 
-    fn element(&self, kind: u16, set: &str, fill: impl FnOnce(Message) -> Message) -> Message {
+    fn element(
+        &self,
+        kind: u16,
+        set: &str,
+        fill: impl FnOnce(NetlinkMessage) -> NetlinkMessage,
+    ) -> NetlinkMessage {
         let flags = if kind == NEWSETELEM { NLM_F_CREATE | NLM_F_EXCL } else { 0 };
         self.message(kind, flags)
             .text(1, self.name)
@@ -188,31 +205,31 @@ impl Table<'_> {
             .nest(ELEMENTS, |list| list.nest(LIST_ELEM, fill))
     }
 
-    fn message(&self, kind: u16, flags: u16) -> Message {
+    fn message(&self, kind: u16, flags: u16) -> NetlinkMessage {
         let family = match self.family {
             Family::Inet => 1,
             Family::Bridge => 7,
         };
-        Message::new(kind, flags, &[family, 0, 0, 0])
+        NetlinkMessage::new(kind, flags, &[family, 0, 0, 0])
     }
 }
 
 /// Asks for the tables of all families; [`read_table_name`] reads each.
-pub(super) fn dump_tables() -> Message {
-    Message::new(GETTABLE, NLM_F_DUMP, &[0; NFGEN])
+pub(super) fn dump_tables() -> NetlinkMessage {
+    NetlinkMessage::new(GETTABLE, NLM_F_DUMP, &[0; NFGEN])
 }
 
 /// Puts the brackets of a batch around the messages.
-pub(super) fn batch(messages: Vec<Message>) -> Vec<Message> {
+pub(super) fn batch(messages: Vec<NetlinkMessage>) -> Vec<NetlinkMessage> {
     // The resource number, in network order, says for whom the batch is: nftables.
     let fixed = [0, 0, 0, 10];
-    let mut framed = vec![Message::new(BATCH_BEGIN, 0, &fixed)];
+    let mut framed = vec![NetlinkMessage::new(BATCH_BEGIN, 0, &fixed)];
     framed.extend(messages);
-    framed.push(Message::new(BATCH_END, 0, &fixed));
+    framed.push(NetlinkMessage::new(BATCH_END, 0, &fixed));
     framed
 }
 
-fn key_of(element: Message, key: &[u8]) -> Message {
+fn key_of(element: NetlinkMessage, key: &[u8]) -> NetlinkMessage {
     element.nest(ELEM_KEY, |data| data.attr(expr::DATA_VALUE, key))
 }
 
@@ -246,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    const TABLE: Table<'static> = Table { family: Family::Inet, name: "t" };
+    const TABLE: NftTable<'static> = NftTable { family: Family::Inet, name: "t" };
 
     #[test]
     fn a_table_is_asked_for_by_family_and_name() {
@@ -267,7 +284,7 @@ mod tests {
         let element = Element { key: vec![1, 2], value: vec![3; 8], note: b"who".to_vec() };
         let bytes = TABLE.add_value("s", &element).finish(1).unwrap();
         assert_eq!(read_elements(&bytes[16..]), Ok(vec![element]));
-        let verdict = Verdict::Jump("c".into());
+        let verdict = NftVerdict::Jump("c".into());
         let bytes = TABLE.add_verdict("s", &[9], &verdict, "me").finish(1).unwrap();
         let read = Element { key: vec![9], value: vec![], note: b"me".to_vec() };
         assert_eq!(read_elements(&bytes[16..]), Ok(vec![read]));

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 
 /// A set of numbers, some taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pool {
+pub(super) struct NumberPool {
     first: u32,
     /// How many numbers there are, from `first` on.
     count: u32,
@@ -21,14 +21,14 @@ pub(super) struct Pool {
     next: u32,
 }
 
-impl Pool {
+impl NumberPool {
     /// All of the range, none taken. An empty range is a pool that has nothing.
-    pub(super) fn new(range: RangeInclusive<u32>) -> Pool {
+    pub(super) fn new(range: RangeInclusive<u32>) -> NumberPool {
         let (first, last) = range.into_inner();
         // The whole of u32 would not fit in a u32 count; nobody has a subnet like that.
         let count = last.checked_sub(first).map_or(0, |most| most.saturating_add(1));
         let words = usize::try_from(count.div_ceil(64)).unwrap_or(usize::MAX);
-        Pool { first, count, taken: vec![0; words], free: count, next: 0 }
+        NumberPool { first, count, taken: vec![0; words], free: count, next: 0 }
     }
 
     /// How many are free.
@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    fn take_one(pool: &mut Pool) -> Option<u32> {
+    fn take_one(pool: &mut NumberPool) -> Option<u32> {
         let picked = *pool.pick(1)?.first()?;
         pool.take(picked);
         Some(picked)
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn numbers_go_out_in_order_and_the_freed_one_last() {
-        let mut pool = Pool::new(10..=13);
+        let mut pool = NumberPool::new(10..=13);
         assert_eq!([take_one(&mut pool), take_one(&mut pool)], [Some(10), Some(11)]);
         pool.give_back(10);
         assert_eq!(pool.pick(3), Some(vec![12, 13, 10]));
@@ -98,20 +98,20 @@ mod tests {
 
     #[test]
     fn to_pick_is_not_to_take() {
-        let pool = Pool::new(1..=3);
+        let pool = NumberPool::new(1..=3);
         assert_eq!(pool.pick(2), pool.pick(2));
         assert_eq!((pool.free(), pool.pick(0)), (3, Some(vec![])));
     }
 
     #[test]
     fn the_ends_of_a_range_belong_to_it_and_strangers_do_not() {
-        let mut pool = Pool::new(65_534..=65_535);
+        let mut pool = NumberPool::new(65_534..=65_535);
         pool.take(65_533);
         pool.take(65_536);
         pool.give_back(65_534);
         assert_eq!((pool.free(), pool.pick(2)), (2, Some(vec![65_534, 65_535])));
         #[expect(clippy::reversed_empty_ranges, reason = "that is the case to test")]
-        let nothing = Pool::new(5..=4);
+        let nothing = NumberPool::new(5..=4);
         assert_eq!((nothing.free(), nothing.pick(1)), (0, None));
     }
 
@@ -121,7 +121,7 @@ mod tests {
             count in 1_u32..200,
             steps in prop::collection::vec((any::<bool>(), 0_u32..200), 0..400),
         ) {
-            let mut pool = Pool::new(1_000..=999 + count);
+            let mut pool = NumberPool::new(1_000..=999 + count);
             let mut held = BTreeSet::new();
             for (take, which) in steps {
                 if take {

@@ -19,10 +19,10 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use super::address::{Ipv4Network, container_mac};
-use super::expr::{Compare, DNATTED, ESTABLISHED_OR_RELATED, Expr, Field, Rule, Verdict};
+use super::expr::{Compare, DNATTED, ESTABLISHED_OR_RELATED, Expr, Field, NftVerdict, Rule};
 use super::expr::{has, interface, is, is_not, within};
-use super::nft::{Element, Family, Hook, Kind, MapsTo, Table};
-use super::wire::{Malformed, Message, array_at};
+use super::nft::{Element, Family, Hook, MapsTo, NftTable, NftType};
+use super::wire::{Malformed, NetlinkMessage, array_at};
 
 /// What the names of our tables begin with.
 pub(super) const PREFIX: &str = "volvox_";
@@ -41,7 +41,7 @@ const TCP: [u8; 1] = [6];
 
 /// A container's place in the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct NetworkSlot {
     pub(super) container: String,
     /// The interface, and the chain.
     pub(super) interface: String,
@@ -70,23 +70,23 @@ impl Ruleset {
         Ruleset { name: format!("{PREFIX}{bridge}"), bridge: bridge.into(), subnet, host, deny }
     }
 
-    pub(super) fn inet(&self) -> Table<'_> {
-        Table { family: Family::Inet, name: &self.name }
+    pub(super) fn inet(&self) -> NftTable<'_> {
+        NftTable { family: Family::Inet, name: &self.name }
     }
 
-    pub(super) fn bridge(&self) -> Table<'_> {
-        Table { family: Family::Bridge, name: &self.name }
+    pub(super) fn bridge(&self) -> NftTable<'_> {
+        NftTable { family: Family::Bridge, name: &self.name }
     }
 
     /// Makes the frame, or makes it again: the containers' parts stay as they are, and no packet
     /// meets a half of it.
-    pub(super) fn frame(&self) -> Vec<Message> {
+    pub(super) fn frame(&self) -> Vec<NetlinkMessage> {
         let (inet, bridge) = (self.inet(), self.bridge());
-        let address = Kind { number: 7, bytes: 4 };
-        let port = Kind { number: 13, bytes: 2 };
-        let both = Kind { number: 7 << 6 | 13, bytes: 8 };
-        let interface = Kind { number: 41, bytes: 16 };
-        let source = Kind { number: 41 << 12 | 9 << 6 | 7, bytes: 16 + 8 + 4 };
+        let address = NftType { number: 7, bytes: 4 };
+        let port = NftType { number: 13, bytes: 2 };
+        let both = NftType { number: 7 << 6 | 13, bytes: 8 };
+        let interface = NftType { number: 41, bytes: 16 };
+        let source = NftType { number: 41 << 12 | 9 << 6 | 7, bytes: 16 + 8 + 4 };
         let mut messages = vec![
             inet.add(),
             bridge.add(),
@@ -113,7 +113,7 @@ impl Ruleset {
     }
 
     /// Puts a container's part in; it must not be there.
-    pub(super) fn attach(&self, held: &Held, egress: &[Rule]) -> Vec<Message> {
+    pub(super) fn attach(&self, held: &NetworkSlot, egress: &[Rule]) -> Vec<NetlinkMessage> {
         let (inet, bridge) = (self.inet(), self.bridge());
         let (name, chain) = (held.container.as_str(), held.interface.as_str());
         let mut messages = vec![
@@ -122,7 +122,7 @@ impl Ruleset {
             inet.add_new_chain(chain),
         ];
         messages.extend(egress.iter().map(|rule| inet.add_rule(chain, rule)));
-        let jump = Verdict::Jump(chain.into());
+        let jump = NftVerdict::Jump(chain.into());
         messages.push(inet.add_verdict(CONTAINERS, &held.address.octets(), &jump, name));
         let ports = port_elements(held);
         messages.extend(ports.iter().map(|element| inet.add_value(PORTS, element)));
@@ -130,7 +130,7 @@ impl Ruleset {
     }
 
     /// Takes a container's part out; it must be there.
-    pub(super) fn detach(&self, held: &Held) -> Vec<Message> {
+    pub(super) fn detach(&self, held: &NetworkSlot) -> Vec<NetlinkMessage> {
         let (inet, bridge) = (self.inet(), self.bridge());
         let chain = held.interface.as_str();
         let ports = held.ports.iter().map(|(_, host)| host.to_be_bytes());
@@ -268,11 +268,11 @@ pub(super) fn read(
     containers: &[Element],
     ports: &[Element],
     interface_of: impl Fn(&str) -> String,
-) -> Result<BTreeMap<String, Held>, Malformed> {
+) -> Result<BTreeMap<String, NetworkSlot>, Malformed> {
     let mut found = BTreeMap::new();
     for element in containers {
         let container = String::from_utf8(element.note.clone()).map_err(|_| Malformed)?;
-        let held = Held {
+        let held = NetworkSlot {
             interface: interface_of(&container),
             address: Ipv4Addr::from(array_at::<4>(&element.key, 0)?),
             ports: Vec::new(),
@@ -297,7 +297,7 @@ pub(super) fn read(
     Ok(found)
 }
 
-fn port_elements(held: &Held) -> Vec<Element> {
+fn port_elements(held: &NetworkSlot) -> Vec<Element> {
     let elements = held.ports.iter().zip(0_u16..).map(|((inside, host), order)| {
         let [a, b] = inside.to_be_bytes();
         Element {
@@ -309,7 +309,7 @@ fn port_elements(held: &Held) -> Vec<Element> {
     elements.collect()
 }
 
-fn source_of(held: &Held) -> Vec<u8> {
+fn source_of(held: &NetworkSlot) -> Vec<u8> {
     let mac = container_mac(held.address);
     [&interface(&held.interface)[..], &mac, &[0, 0], &held.address.octets()].concat()
 }
@@ -333,23 +333,23 @@ fn masquerade() -> Rule {
 }
 
 fn accept() -> Rule {
-    vec![Expr::Verdict(Verdict::Accept)]
+    vec![Expr::Verdict(NftVerdict::Accept)]
 }
 
 fn drop() -> Rule {
-    vec![Expr::Verdict(Verdict::Drop)]
+    vec![Expr::Verdict(NftVerdict::Drop)]
 }
 
 fn goto(chain: &str) -> Rule {
-    vec![Expr::Verdict(Verdict::Goto(chain.into()))]
+    vec![Expr::Verdict(NftVerdict::Goto(chain.into()))]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn held(container: &str, last: u8, ports: &[(u16, u16)]) -> Held {
-        Held {
+    fn held(container: &str, last: u8, ports: &[(u16, u16)]) -> NetworkSlot {
+        NetworkSlot {
             container: container.into(),
             interface: format!("vx{container}"),
             address: [10, 200, 0, last].into(),

@@ -39,19 +39,19 @@ pub struct Malformed;
 
 /// A message being written.
 #[derive(Debug, Clone)]
-pub(super) struct Message {
+pub(super) struct NetlinkMessage {
     bytes: Vec<u8>,
     /// An attribute outgrew the 16 bits of its length: the message must not be sent.
     overflown: bool,
 }
 
-impl Message {
+impl NetlinkMessage {
     /// `fixed` is the header of the family, which stands between ours and the attributes.
-    pub(super) fn new(kind: u16, flags: u16, fixed: &[u8]) -> Message {
+    pub(super) fn new(kind: u16, flags: u16, fixed: &[u8]) -> NetlinkMessage {
         let mut bytes = vec![0; HEADER];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
         bytes[6..8].copy_from_slice(&(flags | NLM_F_REQUEST).to_ne_bytes());
-        let mut message = Message { bytes, overflown: false };
+        let mut message = NetlinkMessage { bytes, overflown: false };
         message.raw(fixed);
         message
     }
@@ -68,33 +68,33 @@ impl Message {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
-    pub(super) fn attr(mut self, kind: u16, payload: &[u8]) -> Message {
+    pub(super) fn attr(mut self, kind: u16, payload: &[u8]) -> NetlinkMessage {
         let start = self.open(kind);
         self.bytes.extend_from_slice(payload);
         self.close(start);
         self
     }
 
-    pub(super) fn u8(self, kind: u16, value: u8) -> Message {
+    pub(super) fn u8(self, kind: u16, value: u8) -> NetlinkMessage {
         self.attr(kind, &[value])
     }
 
-    pub(super) fn u32(self, kind: u16, value: u32) -> Message {
+    pub(super) fn u32(self, kind: u16, value: u32) -> NetlinkMessage {
         self.attr(kind, &value.to_ne_bytes())
     }
 
     /// In network order, as all numbers of netfilter are.
-    pub(super) fn be32(self, kind: u16, value: u32) -> Message {
+    pub(super) fn be32(self, kind: u16, value: u32) -> NetlinkMessage {
         self.attr(kind, &value.to_be_bytes())
     }
 
     /// In network order.
-    pub(super) fn be64(self, kind: u16, value: u64) -> Message {
+    pub(super) fn be64(self, kind: u16, value: u64) -> NetlinkMessage {
         self.attr(kind, &value.to_be_bytes())
     }
 
     /// A text with its closing zero.
-    pub(super) fn text(mut self, kind: u16, text: &str) -> Message {
+    pub(super) fn text(mut self, kind: u16, text: &str) -> NetlinkMessage {
         let start = self.open(kind);
         self.bytes.extend_from_slice(text.as_bytes());
         self.bytes.push(0);
@@ -103,7 +103,11 @@ impl Message {
     }
 
     /// An attribute of attributes, which `fill` writes.
-    pub(super) fn nest(mut self, kind: u16, fill: impl FnOnce(Message) -> Message) -> Message {
+    pub(super) fn nest(
+        mut self,
+        kind: u16,
+        fill: impl FnOnce(NetlinkMessage) -> NetlinkMessage,
+    ) -> NetlinkMessage {
         let start = self.open(kind | NESTED);
         let mut filled = fill(self);
         filled.close(start);
@@ -136,7 +140,7 @@ impl Message {
 
 /// A message as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Reply<'a> {
+pub(super) struct NetlinkReply<'a> {
     pub(super) kind: u16,
     pub(super) flags: u16,
     pub(super) sequence: u32,
@@ -144,12 +148,12 @@ pub(super) struct Reply<'a> {
 }
 
 /// The messages of one datagram, in order.
-pub(super) fn replies(mut bytes: &[u8]) -> Result<Vec<Reply<'_>>, Malformed> {
+pub(super) fn replies(mut bytes: &[u8]) -> Result<Vec<NetlinkReply<'_>>, Malformed> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
         let length = usize::try_from(u32_at(bytes, 0)?).map_err(|_| Malformed)?;
         let payload = bytes.get(HEADER..length).ok_or(Malformed)?;
-        found.push(Reply {
+        found.push(NetlinkReply {
             kind: u16_at(bytes, 4)?,
             flags: u16_at(bytes, 6)?,
             sequence: u32_at(bytes, 8)?,
@@ -161,7 +165,7 @@ pub(super) fn replies(mut bytes: &[u8]) -> Result<Vec<Reply<'_>>, Malformed> {
 }
 
 /// What an answer says: the error number (0: done) and the kernel's words, if it gave some.
-pub(super) fn outcome(reply: &Reply<'_>) -> Result<(i32, String), Malformed> {
+pub(super) fn outcome(reply: &NetlinkReply<'_>) -> Result<(i32, String), Malformed> {
     let errno = i32::from_ne_bytes(array_at(reply.payload, 0)?);
     let mut words = String::new();
     if reply.flags & NLM_F_ACK_TLVS != 0 {
@@ -225,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_message_is_padded_and_counts_its_bytes() {
-        let message = Message::new(0x10, NLM_F_ACK, &[1, 2]).text(3, "br").u32(4, 1500);
+        let message = NetlinkMessage::new(0x10, NLM_F_ACK, &[1, 2]).text(3, "br").u32(4, 1500);
         let expected = [
             36, 0, 0, 0, 0x10, 0, 5, 0, 7, 0, 0, 0, 0, 0, 0, 0, // header, request and ack
             1, 2, 0, 0, // the family's, padded
@@ -240,14 +244,14 @@ mod tests {
     #[test]
     fn an_attribute_beyond_its_length_is_not_sent() {
         let long = vec![0; usize::from(u16::MAX)];
-        assert_eq!(Message::new(1, 0, &[]).attr(1, &long).finish(1), None);
-        assert_eq!(Message::new(1, 0, &[]).nest(1, |m| m.attr(1, &long)).finish(1), None);
+        assert_eq!(NetlinkMessage::new(1, 0, &[]).attr(1, &long).finish(1), None);
+        assert_eq!(NetlinkMessage::new(1, 0, &[]).nest(1, |m| m.attr(1, &long)).finish(1), None);
     }
 
     #[test]
     fn two_messages_of_a_datagram_are_told_apart() {
-        let mut bytes = Message::new(20, 0, &[1, 2, 3, 4]).finish(1).unwrap();
-        bytes.extend(Message::new(NLMSG_DONE, 0, &[]).finish(2).unwrap());
+        let mut bytes = NetlinkMessage::new(20, 0, &[1, 2, 3, 4]).finish(1).unwrap();
+        bytes.extend(NetlinkMessage::new(NLMSG_DONE, 0, &[]).finish(2).unwrap());
         let found = replies(&bytes).unwrap();
         assert_eq!(
             (found[0].kind, found[0].sequence, found[0].payload),
@@ -264,17 +268,21 @@ mod tests {
         payload.extend([0; HEADER]);
         payload.extend([9, 0, 1, 0, b't', b'a', b'k', b'e', 0, 0, 0, 0]);
         let flags = NLM_F_CAPPED | NLM_F_ACK_TLVS;
-        let reply = Reply { kind: NLMSG_ERROR, flags, sequence: 0, payload: &payload };
+        let reply = NetlinkReply { kind: NLMSG_ERROR, flags, sequence: 0, payload: &payload };
         assert_eq!(outcome(&reply), Ok((17, "take".into())));
         // Not capped: the request is quoted whole, and its length says how far.
         payload[4] = 20;
         payload.splice(20..20, [1, 2, 3, 4]);
-        let whole =
-            Reply { kind: NLMSG_ERROR, flags: NLM_F_ACK_TLVS, sequence: 0, payload: &payload };
+        let whole = NetlinkReply {
+            kind: NLMSG_ERROR,
+            flags: NLM_F_ACK_TLVS,
+            sequence: 0,
+            payload: &payload,
+        };
         assert_eq!(outcome(&whole), Ok((17, "take".into())));
-        let silent = Reply { flags: 0, payload: &payload[..4], ..whole };
+        let silent = NetlinkReply { flags: 0, payload: &payload[..4], ..whole };
         assert_eq!(outcome(&silent), Ok((17, String::new())));
-        assert_eq!(outcome(&Reply { payload: &payload[..3], ..silent }), Err(Malformed));
+        assert_eq!(outcome(&NetlinkReply { payload: &payload[..3], ..silent }), Err(Malformed));
     }
 
     #[test]
@@ -294,7 +302,7 @@ mod tests {
                 let _ = attributes(reply.payload);
             }
             let flags = NLM_F_ACK_TLVS;
-            let _ = outcome(&Reply { kind: 2, flags, sequence: 0, payload: &bytes });
+            let _ = outcome(&NetlinkReply { kind: 2, flags, sequence: 0, payload: &bytes });
             let _ = text_of(&bytes, 1);
         }
     }

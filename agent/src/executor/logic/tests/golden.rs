@@ -11,11 +11,11 @@ fn golden(name: &str) -> Golden {
 }
 
 /// The text of a container's file of progress, which must be read back as what it was made of.
-fn add(golden: &mut Golden, name: &str, container: Container, held: Held) {
+fn add(golden: &mut Golden, name: &str, container: Container, held: ContainerRun) {
     let progress = Progress { container: &container, held: &held };
     let text = serde_json::to_string(&progress).unwrap();
-    let saved: Saved = serde_json::from_str(&text).unwrap();
-    assert_eq!(saved, Saved::of(container, held), "{name}");
+    let saved: SavedContainer = serde_json::from_str(&text).unwrap();
+    assert_eq!(saved, SavedContainer::of(container, held), "{name}");
     golden.text(name, &text);
 }
 
@@ -38,16 +38,26 @@ fn progress_has_its_golden_text() {
     let local = Owner::Local(InstanceGuid::new("local").unwrap());
     let [instance, task] = [instance("instance"), task("task")];
     for (name, owner) in [("lrp", &instance), ("task", &task), ("local", &local)] {
-        add(&mut golden, &format!("new.{name}"), container(owner), Held::new(owner.clone()));
+        add(
+            &mut golden,
+            &format!("new.{name}"),
+            container(owner),
+            ContainerRun::new(owner.clone()),
+        );
     }
-    let makings = variants!(Making { NotBegun, Underway, Abandoned, Made, Failed });
+    let makings = variants!(CreateState { NotBegun, Underway, Abandoned, Made, Failed });
     for (name, making) in makings {
-        add(&mut golden, name, container(&task), Held { making, ..Held::new(task.clone()) });
+        add(
+            &mut golden,
+            name,
+            container(&task),
+            ContainerRun { making, ..ContainerRun::new(task.clone()) },
+        );
     }
     let deletions = variants!(Deletion { NotAsked, Underway });
     for (name, deletion) in deletions {
         let container = Container { deletion, ..container(&task) };
-        add(&mut golden, name, container, Held::new(task.clone()));
+        add(&mut golden, name, container, ContainerRun::new(task.clone()));
     }
     let address = |text: &str| -> IpAddr { text.parse().unwrap() };
     let failed = RunResult {
@@ -63,8 +73,8 @@ fn progress_has_its_golden_text() {
         result: RunResult { stopped: true, ..RunResult::default() },
         ..container(&instance)
     };
-    let held = Held {
-        network: Some(NetworkFacts {
+    let held = ContainerRun {
+        network: Some(ContainerNetwork {
             external_address: address("192.0.2.1"),
             internal_address: address("10.0.0.2"),
             internal_ipv6: Some("fd00::2".parse().unwrap()),
@@ -76,11 +86,11 @@ fn progress_has_its_golden_text() {
             }],
         }),
         tree: Some(StepTree::new(&StepSpec::default(), StepSettings::default())),
-        making: Making::Made,
+        making: CreateState::Made,
         finished: Some(failed),
         result: "result".into(),
         gone: true,
-        ..Held::new(instance)
+        ..ContainerRun::new(instance)
     };
     add(&mut golden, "ended", ended, held);
     golden.close();
@@ -93,7 +103,7 @@ fn work_has_its_golden_text() {
         || Some(Action::Run(Box::new(RunAction { path: "/a".into(), ..Default::default() })));
     let lrp = LrpDefinition { action: action(), memory_mb: 1, disk_mb: 2, ..Default::default() };
     let task = TaskDefinition { action: action(), memory_mb: 3, disk_mb: 4, ..Default::default() };
-    for (name, work) in variants!(Work { Lrp(Arc::new(lrp)), Task(Arc::new(task)) }) {
+    for (name, work) in variants!(Workload { Lrp(Arc::new(lrp)), Task(Arc::new(task)) }) {
         golden.json(name, &work);
     }
     golden.close();

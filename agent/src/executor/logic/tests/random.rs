@@ -84,8 +84,8 @@ impl Play {
         }
         match (self.random.below(12), some) {
             (0..=2, _) => self.begin(),
-            (3, Some(guid)) => drop(self.agent.call(Input::Stop(guid))),
-            (4, Some(guid)) => drop(self.agent.call(Input::Delete(guid))),
+            (3, Some(guid)) => drop(self.agent.call(ExecutorInput::Stop(guid))),
+            (4, Some(guid)) => drop(self.agent.call(ExecutorInput::Delete(guid))),
             (5, Some(guid)) => self.agent.machine.kill(&guid),
             (6, Some(guid)) => self.agent.machine.end_process(&guid, "serve", 1),
             (7, _) => self.faults(),
@@ -112,13 +112,13 @@ impl Play {
             self.tasks.insert(owner.container());
             (owner, task_of(run(path, &[]), "/result"))
         } else {
-            (instance(&name), Work::Lrp(definition(&mut self.random).into()))
+            (instance(&name), Workload::Lrp(definition(&mut self.random).into()))
         };
         let guid = owner.container();
-        let wanted = Wanted { owner, resources: work.resources() };
-        let _ = self.agent.call(Input::Reserve(vec![wanted]));
+        let wanted = ReservationRequest { owner, resources: work.resources() };
+        let _ = self.agent.call(ExecutorInput::Reserve(vec![wanted]));
         if !self.agent.is_dead() {
-            let _ = self.agent.call(Input::Run(guid, work));
+            let _ = self.agent.call(ExecutorInput::Run(guid, work));
         }
     }
 
@@ -141,7 +141,7 @@ impl Play {
             let told = &self.agent.told[self.agent.told.len().saturating_sub(12)..];
             assert!(round < 5, "these do not go away: {held:#?}\n{told:#?}");
             for guid in self.agent.guids() {
-                let _ = self.agent.call(Input::Delete(guid));
+                let _ = self.agent.call(ExecutorInput::Delete(guid));
             }
             self.agent.advance(Duration::from_secs(30));
             if self.agent.guids().is_empty() {

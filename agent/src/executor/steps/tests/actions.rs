@@ -135,8 +135,8 @@ fn every_way_an_upload_fails_has_its_words() {
     ] {
         for (artifact, expected) in [("", text.to_owned()), ("x", format!("{text} for x"))] {
             let mut tree = StepTree::new(&only(upload(artifact)), StepSettings::default());
-            tree.apply(Timestamp::ZERO, Input::Begin);
-            let end = Input::Event(StepEvent::TransferDone {
+            tree.apply(Timestamp::ZERO, StepInput::Begin);
+            let end = StepInput::Event(StepEvent::TransferDone {
                 step: StepId(1),
                 result: Err(failure.clone()),
             });
@@ -328,11 +328,13 @@ fn empty_actions_are_done_at_once() {
 #[test]
 fn a_long_reason_is_cut() {
     let mut tree = StepTree::new(&only(run("/a")), StepSettings::default());
-    tree.apply(Timestamp::ZERO, Input::Begin);
+    tree.apply(Timestamp::ZERO, StepInput::Begin);
     let error = "x".repeat(5_000);
-    let effects = tree
-        .apply(Timestamp::ZERO, Input::Event(StepEvent::SpawnFailed { step: StepId(1), error }));
-    let Some(Effect::Finished(result)) = effects.last() else { panic!("{effects:?}") };
+    let effects = tree.apply(
+        Timestamp::ZERO,
+        StepInput::Event(StepEvent::SpawnFailed { step: StepId(1), error }),
+    );
+    let Some(StepOutput::Finished(result)) = effects.last() else { panic!("{effects:?}") };
     assert_eq!(result.failure_reason.len(), 1_024);
     assert!(result.failure_reason.ends_with("x (error truncated)"));
 }

@@ -105,16 +105,16 @@ struct World {
 }
 
 impl World {
-    fn perform(&mut self, random: &mut SplitMix, effects: &[Effect]) {
+    fn perform(&mut self, random: &mut SplitMix, effects: &[StepOutput]) {
         for effect in effects {
             assert_eq!(self.finished, 0, "{effect:?} after the end");
             self.perform_one(random, effect);
         }
     }
 
-    fn perform_one(&mut self, random: &mut SplitMix, effect: &Effect) {
+    fn perform_one(&mut self, random: &mut SplitMix, effect: &StepOutput) {
         match effect {
-            Effect::Spawn { step, .. } => {
+            StepOutput::Spawn { step, .. } => {
                 self.begins(step.0);
                 self.spawned += 1;
                 self.processes.insert(*step, Process::Starting);
@@ -122,7 +122,7 @@ impl World {
                     self.immortal.insert(*step);
                 }
             }
-            Effect::Signal { step, signal } => {
+            StepOutput::Signal { step, signal } => {
                 let process = self.processes.get_mut(step).expect("a process to signal");
                 match signal {
                     StepSignal::Term => {
@@ -135,35 +135,35 @@ impl World {
                     }
                 }
             }
-            Effect::StartDownload { step, .. } | Effect::StartUpload { step, .. } => {
+            StepOutput::StartDownload { step, .. } | StepOutput::StartUpload { step, .. } => {
                 self.begins(step.0);
                 self.transfers.insert(*step);
             }
-            Effect::CancelTransfer { step } => assert!(self.transfers.contains(step)),
-            Effect::StartTimer { timer, after } => {
+            StepOutput::CancelTransfer { step } => assert!(self.transfers.contains(step)),
+            StepOutput::StartTimer { timer, after } => {
                 assert!(timer.0 > self.highest, "{timer:?} is not new");
                 self.highest = timer.0;
                 self.timers.insert(*timer, self.now + *after);
             }
-            Effect::CancelTimer { timer } => assert!(self.timers.remove(timer).is_some()),
-            Effect::RunCheck { step, .. } => {
+            StepOutput::CancelTimer { timer } => assert!(self.timers.remove(timer).is_some()),
+            StepOutput::RunCheck { step, .. } => {
                 self.begins(step.0);
                 self.checks.insert(*step);
             }
-            Effect::CancelCheck { step } => assert!(self.checks.remove(step)),
-            Effect::Log { text, source, .. } => {
+            StepOutput::CancelCheck { step } => assert!(self.checks.remove(step)),
+            StepOutput::Log { text, source, .. } => {
                 assert!(!text.is_empty() && text.len() <= 1_024 && !source.is_empty());
             }
-            Effect::Ready => {
+            StepOutput::Ready => {
                 assert!(!self.cancelled, "ready although it was told to stop");
                 assert_eq!(self.routable, 1, "routability is told right before");
                 self.ready += 1;
             }
-            Effect::Routable(_) => {
+            StepOutput::Routable(_) => {
                 assert_eq!(self.ready, self.routable.min(1), "routable before it is ready");
                 self.routable += 1;
             }
-            Effect::Finished(result) => self.ends(result),
+            StepOutput::Finished(result) => self.ends(result),
         }
     }
 
@@ -188,14 +188,14 @@ impl World {
 
     /// Something that may happen next, if anything may. Timers fire in the order of their times,
     /// but anything else may come before them. The time that a killed process has is long enough.
-    fn next(&mut self, random: &mut SplitMix) -> Option<Input> {
-        let mut may: Vec<Input> = Vec::new();
+    fn next(&mut self, random: &mut SplitMix) -> Option<StepInput> {
+        let mut may: Vec<StepInput> = Vec::new();
         for (step, process) in &self.processes {
             match process {
                 Process::Starting => {
-                    may.push(Input::Event(StepEvent::ProcessStarted(*step)));
+                    may.push(StepInput::Event(StepEvent::ProcessStarted(*step)));
                     if random.once_in(if self.kind { 400 } else { 20 }) {
-                        may.push(Input::Event(StepEvent::SpawnFailed {
+                        may.push(StepInput::Event(StepEvent::SpawnFailed {
                             step: *step,
                             error: "no".into(),
                         }));
@@ -203,7 +203,7 @@ impl World {
                 }
                 Process::Running | Process::Terminated | Process::Killed => {
                     if !self.immortal.contains(step) {
-                        may.push(Input::Event(StepEvent::ProcessExited(random_exit(
+                        may.push(StepInput::Event(StepEvent::ProcessExited(random_exit(
                             random, *step, self.kind,
                         ))));
                     }
@@ -223,7 +223,7 @@ impl World {
             ];
             let results = if self.kind { &results[..2] } else { &results };
             let result = random.one_of(results).clone();
-            may.push(Input::Event(StepEvent::TransferDone { step: *step, result }));
+            may.push(StepInput::Event(StepEvent::TransferDone { step: *step, result }));
         }
         for step in &self.checks {
             let outcomes = [
@@ -234,11 +234,11 @@ impl World {
             ];
             let outcomes = if self.kind { &outcomes[..3] } else { &outcomes };
             let outcome = random.one_of(outcomes).clone();
-            may.push(Input::Event(StepEvent::CheckResult { step: *step, outcome }));
+            may.push(StepInput::Event(StepEvent::CheckResult { step: *step, outcome }));
         }
         let soonest = self.timers.iter().min_by_key(|(timer, due)| (**due, **timer));
         if let Some((timer, _)) = soonest.filter(|_| !mortal_was_killed) {
-            may.push(Input::TimerFired(*timer));
+            may.push(StepInput::TimerFired(*timer));
         }
         if may.is_empty() {
             return None;
@@ -248,24 +248,24 @@ impl World {
         Some(input)
     }
 
-    fn happens(&mut self, input: &Input) {
+    fn happens(&mut self, input: &StepInput) {
         match input {
-            Input::Event(StepEvent::ProcessStarted(step)) => {
+            StepInput::Event(StepEvent::ProcessStarted(step)) => {
                 self.processes.insert(*step, Process::Running);
             }
-            Input::Event(StepEvent::SpawnFailed { step, .. }) => self.ended(*step),
-            Input::Event(StepEvent::ProcessExited(exit)) => self.ended(exit.step()),
-            Input::Event(StepEvent::TransferDone { step, .. }) => {
+            StepInput::Event(StepEvent::SpawnFailed { step, .. }) => self.ended(*step),
+            StepInput::Event(StepEvent::ProcessExited(exit)) => self.ended(exit.step()),
+            StepInput::Event(StepEvent::TransferDone { step, .. }) => {
                 self.transfers.remove(step);
             }
-            Input::Event(StepEvent::CheckResult { step, .. }) => {
+            StepInput::Event(StepEvent::CheckResult { step, .. }) => {
                 self.checks.remove(step);
             }
-            Input::TimerFired(timer) => {
+            StepInput::TimerFired(timer) => {
                 self.now = self.now.max(self.timers.remove(timer).expect("it was chosen of these"));
             }
-            Input::Cancel => self.cancelled = true,
-            Input::Begin => {}
+            StepInput::Cancel => self.cancelled = true,
+            StepInput::Begin => {}
         }
     }
 
@@ -275,20 +275,20 @@ impl World {
     }
 
     /// Things that come late, twice or from nowhere.
-    fn nonsense(&self, random: &mut SplitMix) -> Input {
+    fn nonsense(&self, random: &mut SplitMix) -> StepInput {
         let number = u32::try_from(random.below(30)).expect("small") + self.highest + 1;
         match random.below(5) {
-            0 => Input::Event(StepEvent::ProcessStarted(StepId(number))),
-            1 => Input::Event(StepEvent::ProcessExited(Exit::new(number, End::Status(0)))),
-            2 => Input::Event(StepEvent::TransferDone {
+            0 => StepInput::Event(StepEvent::ProcessStarted(StepId(number))),
+            1 => StepInput::Event(StepEvent::ProcessExited(Exit::new(number, End::Status(0)))),
+            2 => StepInput::Event(StepEvent::TransferDone {
                 step: StepId(number),
                 result: Ok(Transferred::FromCache),
             }),
-            3 => Input::Event(StepEvent::CheckResult {
+            3 => StepInput::Event(StepEvent::CheckResult {
                 step: StepId(number),
                 outcome: CheckOutcome::Passed,
             }),
-            _ => Input::TimerFired(TimerId(number)),
+            _ => StepInput::TimerFired(TimerId(number)),
         }
     }
 }
@@ -315,11 +315,11 @@ fn live(seed: u64) -> World {
     let cancel_at = random.below(latest);
     let cancel_early = random.once_in(2);
     if random.once_in(50) {
-        world.happens(&Input::Cancel);
-        let effects = tree.apply(world.now, Input::Cancel);
+        world.happens(&StepInput::Cancel);
+        let effects = tree.apply(world.now, StepInput::Cancel);
         world.perform(&mut random, &effects);
     }
-    let effects = tree.apply(world.now, Input::Begin);
+    let effects = tree.apply(world.now, StepInput::Begin);
     world.perform(&mut random, &effects);
     for event in 0..EVENTS + PATIENCE {
         if tree.is_finished() {
@@ -341,8 +341,8 @@ fn live(seed: u64) -> World {
             // told to end.
             let hangs = |step| world.processes.get(step) == Some(&Process::Running);
             assert!(cancel || (!world.cancelled && world.immortal.iter().any(hangs)), "stuck");
-            world.happens(&Input::Cancel);
-            Input::Cancel
+            world.happens(&StepInput::Cancel);
+            StepInput::Cancel
         });
         let mut twin = tree.clone();
         let effects = tree.apply(world.now, input.clone());
@@ -351,7 +351,7 @@ fn live(seed: u64) -> World {
     }
     assert!(tree.is_finished(), "it never ends");
     assert_eq!(world.finished, 1);
-    for input in [Input::Begin, Input::Cancel, world.nonsense(&mut random)] {
+    for input in [StepInput::Begin, StepInput::Cancel, world.nonsense(&mut random)] {
         assert_eq!(tree.apply(world.now, input), [], "after the end");
     }
     world

@@ -113,8 +113,8 @@ fn definitions_become_specs() {
         ),
     );
     let mut tree = StepTree::new(&spec, StepSettings::default());
-    let effects = tree.apply(Timestamp::ZERO, Input::Begin);
-    let Effect::StartDownload { download, .. } = &effects[1] else { panic!("{effects:?}") };
+    let effects = tree.apply(Timestamp::ZERO, StepInput::Begin);
+    let StepOutput::StartDownload { download, .. } = &effects[1] else { panic!("{effects:?}") };
     assert_eq!(download.to, "/one");
     assert_eq!(download.user, "vcap");
     assert_eq!(download.checksum_algorithm, "sha256");
@@ -147,8 +147,8 @@ fn after_a_restart_all_but_processes_is_started_again() {
     };
     let mut tree = StepTree::new(&spec, StepSettings::default());
     assert_eq!(tree.resume(at(0)), []);
-    tree.apply(at(0), Input::Begin);
-    tree.apply(at(1), Input::Event(StepEvent::ProcessStarted(StepId(1))));
+    tree.apply(at(0), StepInput::Begin);
+    tree.apply(at(1), StepInput::Event(StepEvent::ProcessStarted(StepId(1))));
 
     let text = serde_json::to_string(&tree).unwrap();
     let mut again: StepTree = serde_json::from_str(&text).unwrap();
@@ -159,7 +159,7 @@ fn after_a_restart_all_but_processes_is_started_again() {
         resumed(&again, at(7)),
         ["download 2", "upload 4", "check 6 tcp 8080 1s", "timer 3 0ns", "timer 5 53s"]
     );
-    again.apply(at(7), Input::TimerFired(TimerId(3)));
+    again.apply(at(7), StepInput::TimerFired(TimerId(3)));
     assert_eq!(
         resumed(&again, at(7)),
         ["download 2", "abort 4", "check 6 tcp 8080 1s", "timer 5 53s"],
@@ -176,8 +176,8 @@ fn the_deepest_tree_can_be_written_down_and_read_back() {
     let spec = StepSpec { monitor: Some(deep.clone()), ..only(deep) };
     let mut tree = StepTree::new(&spec, StepSettings::default());
     let at = Timestamp::from_secs;
-    tree.apply(at(0), Input::Begin);
-    let effects = tree.apply(at(1), Input::TimerFired(TimerId(2)));
+    tree.apply(at(0), StepInput::Begin);
+    let effects = tree.apply(at(1), StepInput::TimerFired(TimerId(2)));
     assert_eq!(effects.iter().map(show).collect::<Vec<_>>(), ["spawn 3 /r capture"]);
     let text = serde_json::to_string(&tree).unwrap();
     assert_eq!(serde_json::from_str::<StepTree>(&text).unwrap(), tree);

@@ -9,11 +9,11 @@ use volvox_protocol::container::{ContainerState, RunResult};
 use volvox_protocol::time::Timestamp;
 
 use crate::container::guid::ContainerGuid;
-use crate::container::network::NetworkFacts;
-use crate::executor::logic::{ContainerView, Wanted};
-use crate::executor::registry::{Container, Deletion};
+use crate::container::network::ContainerNetwork;
+use crate::executor::container_store::{Container, Deletion};
+use crate::executor::logic::{ContainerView, ReservationRequest};
 use crate::executor::resources::ContainerResources;
-use crate::executor::work::Owner;
+use crate::executor::workload::Owner;
 
 pub(super) const ROOM: CellCapacity =
     CellCapacity { memory_mb: 1_000, disk_mb: 1_000, containers: 6 };
@@ -117,8 +117,8 @@ impl Machine {
         self.note(&guid);
     }
 
-    fn network(&self) -> NetworkFacts {
-        NetworkFacts {
+    fn network(&self) -> ContainerNetwork {
+        ContainerNetwork {
             external_address: IpAddr::from([192, 0, 2, 1]),
             internal_address: IpAddr::from([10, 255, 0, self.address]),
             internal_ipv6: None,
@@ -131,10 +131,10 @@ impl Machine {
     pub(super) fn reserve(
         &mut self,
         now: Timestamp,
-        wanted: Vec<Wanted>,
+        wanted: Vec<ReservationRequest>,
     ) -> Vec<(ContainerGuid, String)> {
         let mut refused = Vec::new();
-        for Wanted { owner, resources } in wanted {
+        for ReservationRequest { owner, resources } in wanted {
             let guid = owner.container();
             let free = self.free();
             let fits = resources.memory_mb <= free.memory_mb

@@ -26,7 +26,10 @@ fn stopped() -> RunResult {
 }
 
 /// Applies the inputs one second apart to a registry, from second 0 on.
-fn play(registry: &mut Registry, inputs: &[Input]) -> Vec<Result<Vec<Effect>, Refusal>> {
+fn play(
+    registry: &mut ContainerStore,
+    inputs: &[StoreInput],
+) -> Vec<Result<Vec<StoreOutput>, ExecutorRefusal>> {
     let steps = inputs.iter().zip(0..).map(|(input, second)| {
         let before = registry.clone();
         let answer = registry.apply(Timestamp::from_secs(second), input.clone());
@@ -38,14 +41,14 @@ fn play(registry: &mut Registry, inputs: &[Input]) -> Vec<Result<Vec<Effect>, Re
 }
 
 /// A registry with container `a`, brought to this state.
-fn with(state: ContainerState) -> Registry {
-    let mut registry = Registry::new(ROOM, RESERVATION_EXPIRY);
-    let mut inputs = vec![Input::Reserve(vec![room("a", 60, 10)])];
+fn with(state: ContainerState) -> ContainerStore {
+    let mut registry = ContainerStore::new(ROOM, RESERVATION_EXPIRY);
+    let mut inputs = vec![StoreInput::Reserve(vec![room("a", 60, 10)])];
     let way = [
-        Input::Run(guid("a")),
-        Input::Created(guid("a")),
-        Input::Running(guid("a")),
-        Input::Completed(guid("a"), failed("it fell")),
+        StoreInput::Run(guid("a")),
+        StoreInput::Created(guid("a")),
+        StoreInput::Running(guid("a")),
+        StoreInput::Completed(guid("a"), failed("it fell")),
     ];
     let steps = ContainerState::ALL.iter().position(|it| *it == state).unwrap();
     inputs.extend(way.into_iter().take(steps));
@@ -59,26 +62,32 @@ fn with(state: ContainerState) -> Registry {
 #[test]
 fn a_life_goes_through_all_states_and_gives_its_room_back() {
     let a = || guid("a");
-    let mut registry = Registry::new(ROOM, RESERVATION_EXPIRY);
+    let mut registry = ContainerStore::new(ROOM, RESERVATION_EXPIRY);
     let script = [
-        (Input::Reserve(vec![room("a", 1, 2)]), Effect::Emit(ContainerEvent::Reserved(a()))),
-        (Input::Run(a()), Effect::Create(a())),
-        (Input::Created(a()), Effect::BeginSteps(a())),
-        (Input::Running(a()), Effect::Emit(ContainerEvent::Running(a()))),
-        (Input::Completed(a(), failed("x")), Effect::Emit(ContainerEvent::Completed(a()))),
-        (Input::Delete(a()), Effect::Destroy(a())),
-        (Input::Destroyed(a()), Effect::Forget(a(), Forgotten::Deleted)),
+        (
+            StoreInput::Reserve(vec![room("a", 1, 2)]),
+            StoreOutput::Emit(ContainerEvent::Reserved(a())),
+        ),
+        (StoreInput::Run(a()), StoreOutput::Create(a())),
+        (StoreInput::Created(a()), StoreOutput::BeginSteps(a())),
+        (StoreInput::Running(a()), StoreOutput::Emit(ContainerEvent::Running(a()))),
+        (
+            StoreInput::Completed(a(), failed("x")),
+            StoreOutput::Emit(ContainerEvent::Completed(a())),
+        ),
+        (StoreInput::Delete(a()), StoreOutput::Destroy(a())),
+        (StoreInput::Destroyed(a()), StoreOutput::Forget(a(), RemovalReason::Deleted)),
     ];
     let inputs: Vec<_> = script.iter().map(|(input, _)| input.clone()).collect();
     for (answer, (input, effect)) in play(&mut registry, &inputs).into_iter().zip(script) {
         assert_eq!(answer, Ok(vec![effect]), "{input:?}");
     }
-    assert_eq!(registry, Registry::new(ROOM, RESERVATION_EXPIRY));
+    assert_eq!(registry, ContainerStore::new(ROOM, RESERVATION_EXPIRY));
 }
 
 #[test]
 fn a_batch_takes_what_fits_and_returns_the_rest_with_the_reason() {
-    let mut registry = Registry::new(ROOM, RESERVATION_EXPIRY);
+    let mut registry = ContainerStore::new(ROOM, RESERVATION_EXPIRY);
     let batch = vec![
         room("a", 60, 0),
         room("b", 60, 0),
@@ -87,14 +96,16 @@ fn a_batch_takes_what_fits_and_returns_the_rest_with_the_reason() {
         room("d", 0, 0),
         room("e", 0, 0),
     ];
-    let effects = registry.apply(Timestamp::ZERO, Input::Reserve(batch)).unwrap();
+    let effects = registry.apply(Timestamp::ZERO, StoreInput::Reserve(batch)).unwrap();
     let told: Vec<_> = effects
         .iter()
         .map(|effect| {
-            if let Effect::RefuseReservation(guid, why) = effect {
+            if let StoreOutput::RefuseReservation(guid, why) = effect {
                 return format!("{guid}: {why}");
             }
-            let Effect::Emit(ContainerEvent::Reserved(guid)) = effect else { panic!("{effect:?}") };
+            let StoreOutput::Emit(ContainerEvent::Reserved(guid)) = effect else {
+                panic!("{effect:?}")
+            };
             format!("{guid} reserved")
         })
         .collect();
@@ -116,10 +127,10 @@ fn a_batch_takes_what_fits_and_returns_the_rest_with_the_reason() {
 fn every_step_in_every_state_follows_the_state_table() {
     let a = || guid("a");
     let steps = [
-        (Input::Run(a()), ContainerState::Initializing),
-        (Input::Created(a()), ContainerState::Created),
-        (Input::Running(a()), ContainerState::Running),
-        (Input::Completed(a(), RunResult::default()), ContainerState::Completed),
+        (StoreInput::Run(a()), ContainerState::Initializing),
+        (StoreInput::Created(a()), ContainerState::Created),
+        (StoreInput::Running(a()), ContainerState::Running),
+        (StoreInput::Completed(a(), RunResult::default()), ContainerState::Completed),
     ];
     for from in ContainerState::ALL {
         for (input, to) in &steps {
@@ -136,20 +147,20 @@ fn every_step_in_every_state_follows_the_state_table() {
 fn stopping_depends_on_how_far_it_has_come() {
     use ContainerState as S;
     let a = || guid("a");
-    let ended = Effect::Emit(ContainerEvent::Completed(a()));
+    let ended = StoreOutput::Emit(ContainerEvent::Completed(a()));
     for (state, effects) in [
-        (S::Reserved, vec![Effect::Forget(a(), Forgotten::StoppedBeforeRunning)]),
-        (S::Initializing, vec![Effect::AbandonCreate(a()), ended]),
-        (S::Created, vec![Effect::CancelSteps(a())]),
-        (S::Running, vec![Effect::CancelSteps(a())]),
+        (S::Reserved, vec![StoreOutput::Forget(a(), RemovalReason::StoppedBeforeRunning)]),
+        (S::Initializing, vec![StoreOutput::AbandonCreate(a()), ended]),
+        (S::Created, vec![StoreOutput::CancelSteps(a())]),
+        (S::Running, vec![StoreOutput::CancelSteps(a())]),
         (S::Completed, vec![]),
     ] {
         let mut registry = with(state);
-        let answers = play(&mut registry, &[Input::Stop(a()), Input::Stop(a())]);
+        let answers = play(&mut registry, &[StoreInput::Stop(a()), StoreInput::Stop(a())]);
         assert_eq!(answers[0], Ok(effects), "{state:?}");
         if state == S::Reserved {
-            assert_eq!(answers[1], Err(Refusal::NotFound(a())));
-            assert_eq!(registry, Registry::new(ROOM, RESERVATION_EXPIRY));
+            assert_eq!(answers[1], Err(ExecutorRefusal::NotFound(a())));
+            assert_eq!(registry, ContainerStore::new(ROOM, RESERVATION_EXPIRY));
         } else {
             assert_eq!(answers[1], Ok(vec![]), "a second stop is ignored: {state:?}");
         }
@@ -161,10 +172,10 @@ fn what_was_told_to_stop_has_not_failed() {
     use ContainerState as S;
     let a = || guid("a");
     let cases = [
-        (S::Running, vec![Input::Stop(a())], failed("TERM"), stopped()),
-        (S::Created, vec![Input::Stop(a())], RunResult::default(), stopped()),
+        (S::Running, vec![StoreInput::Stop(a())], failed("TERM"), stopped()),
+        (S::Created, vec![StoreInput::Stop(a())], RunResult::default(), stopped()),
         (S::Created, vec![], stopped(), stopped()),
-        (S::Running, vec![Input::Delete(a())], failed("KILL"), stopped()),
+        (S::Running, vec![StoreInput::Delete(a())], failed("KILL"), stopped()),
         (S::Running, vec![], failed("x"), RunResult { retryable: false, ..failed("x") }),
         (S::Initializing, vec![], failed("x"), failed("x")),
         (S::Running, vec![], RunResult { failed: false, ..failed("x") }, RunResult::default()),
@@ -172,7 +183,7 @@ fn what_was_told_to_stop_has_not_failed() {
     for (state, before, given, expected) in cases {
         let mut registry = with(state);
         play(&mut registry, &before);
-        play(&mut registry, &[Input::Completed(a(), given.clone())]).remove(0).unwrap();
+        play(&mut registry, &[StoreInput::Completed(a(), given.clone())]).remove(0).unwrap();
         assert_eq!(registry.container(&a()).unwrap().result, expected, "{state:?} {given:?}");
     }
 }
@@ -182,79 +193,82 @@ fn deleting_works_in_every_state_and_keeps_the_room_until_it_is_gone() {
     let a = || guid("a");
     for state in ContainerState::ALL {
         let mut registry = with(state);
-        let first = play(&mut registry, &[Input::Delete(a())]).remove(0);
+        let first = play(&mut registry, &[StoreInput::Delete(a())]).remove(0);
         if state == ContainerState::Reserved {
-            assert_eq!(first, Ok(vec![Effect::Forget(a(), Forgotten::Deleted)]));
+            assert_eq!(first, Ok(vec![StoreOutput::Forget(a(), RemovalReason::Deleted)]));
         } else {
-            assert_eq!(first, Ok(vec![Effect::Destroy(a())]), "{state:?}");
+            assert_eq!(first, Ok(vec![StoreOutput::Destroy(a())]), "{state:?}");
             assert_eq!(registry.resources().remaining().memory_mb, 40, "{state:?}");
             // Deleting ended it, so after a failed deletion it is a completed container.
             let completed = state == ContainerState::Completed;
-            let ended = Effect::Emit(ContainerEvent::Completed(a()));
+            let ended = StoreOutput::Emit(ContainerEvent::Completed(a()));
             let ended = if completed { vec![] } else { vec![ended] };
-            let cannot_be_created = || Refusal::InvalidTransition {
+            let cannot_be_created = || ExecutorRefusal::InvalidTransition {
                 guid: a(),
                 from: ContainerState::Completed,
                 to: ContainerState::Created,
             };
             let script = [
-                (Input::Delete(a()), Ok(vec![])),
-                (Input::Run(a()), Err(Refusal::Deleting(a()))),
-                (Input::Running(a()), Err(Refusal::Deleting(a()))),
-                (Input::DestroyFailed(a()), Ok(ended)),
-                (Input::Created(a()), Err(cannot_be_created())),
-                (Input::Destroyed(a()), Err(Refusal::NotDeleting(a()))),
-                (Input::DestroyFailed(a()), Err(Refusal::NotDeleting(a()))),
-                (Input::Delete(a()), Ok(vec![Effect::Destroy(a())])),
-                (Input::Destroyed(a()), Ok(vec![Effect::Forget(a(), Forgotten::Deleted)])),
-                (Input::Delete(a()), Err(Refusal::NotFound(a()))),
+                (StoreInput::Delete(a()), Ok(vec![])),
+                (StoreInput::Run(a()), Err(ExecutorRefusal::Deleting(a()))),
+                (StoreInput::Running(a()), Err(ExecutorRefusal::Deleting(a()))),
+                (StoreInput::DestroyFailed(a()), Ok(ended)),
+                (StoreInput::Created(a()), Err(cannot_be_created())),
+                (StoreInput::Destroyed(a()), Err(ExecutorRefusal::NotDeleting(a()))),
+                (StoreInput::DestroyFailed(a()), Err(ExecutorRefusal::NotDeleting(a()))),
+                (StoreInput::Delete(a()), Ok(vec![StoreOutput::Destroy(a())])),
+                (
+                    StoreInput::Destroyed(a()),
+                    Ok(vec![StoreOutput::Forget(a(), RemovalReason::Deleted)]),
+                ),
+                (StoreInput::Delete(a()), Err(ExecutorRefusal::NotFound(a()))),
             ];
             let inputs: Vec<_> = script.iter().map(|(input, _)| input.clone()).collect();
             for (answer, (input, expected)) in play(&mut registry, &inputs).iter().zip(&script) {
                 assert_eq!(answer, expected, "{state:?} {input:?}");
             }
         }
-        assert_eq!(registry, Registry::new(ROOM, RESERVATION_EXPIRY), "{state:?}");
+        assert_eq!(registry, ContainerStore::new(ROOM, RESERVATION_EXPIRY), "{state:?}");
     }
 }
 
 #[test]
 fn routability_is_told_once_and_only_while_it_runs() {
     let a = || guid("a");
-    let again = || Ok(vec![Effect::Emit(ContainerEvent::Running(a()))]);
+    let again = || Ok(vec![StoreOutput::Emit(ContainerEvent::Running(a()))]);
     let mut registry = with(ContainerState::Created);
     let script = [
-        (Input::Routable(a(), true), Ok(vec![])),
-        (Input::Running(a()), again()),
-        (Input::Routable(a(), true), Ok(vec![])),
-        (Input::Routable(a(), false), again()),
-        (Input::Routable(a(), true), again()),
+        (StoreInput::Routable(a(), true), Ok(vec![])),
+        (StoreInput::Running(a()), again()),
+        (StoreInput::Routable(a(), true), Ok(vec![])),
+        (StoreInput::Routable(a(), false), again()),
+        (StoreInput::Routable(a(), true), again()),
     ];
     for (input, expected) in script {
         assert_eq!(play(&mut registry, &[input]).remove(0), expected);
     }
     for state in [ContainerState::Reserved, ContainerState::Initializing, ContainerState::Completed]
     {
-        let answer = play(&mut with(state), &[Input::Routable(a(), true)]).remove(0);
-        assert_eq!(answer, Err(Refusal::NotRoutable { guid: a(), state }));
+        let answer = play(&mut with(state), &[StoreInput::Routable(a(), true)]).remove(0);
+        assert_eq!(answer, Err(ExecutorRefusal::NotRoutable { guid: a(), state }));
     }
 }
 
 #[test]
 fn a_reservation_stands_for_its_time_and_not_longer() {
-    let mut registry = Registry::new(ROOM, RESERVATION_EXPIRY);
+    let mut registry = ContainerStore::new(ROOM, RESERVATION_EXPIRY);
     let at = Timestamp::from_secs;
-    registry.apply(at(10), Input::Reserve(vec![room("a", 1, 1)])).unwrap();
-    registry.apply(at(20), Input::Reserve(vec![room("b", 1, 1)])).unwrap();
-    registry.apply(at(21), Input::Reserve(vec![room("c", 1, 1)])).unwrap();
-    registry.apply(at(22), Input::Run(guid("b"))).unwrap();
+    registry.apply(at(10), StoreInput::Reserve(vec![room("a", 1, 1)])).unwrap();
+    registry.apply(at(20), StoreInput::Reserve(vec![room("b", 1, 1)])).unwrap();
+    registry.apply(at(21), StoreInput::Reserve(vec![room("c", 1, 1)])).unwrap();
+    registry.apply(at(22), StoreInput::Run(guid("b"))).unwrap();
     assert_eq!(registry.next_expiry(), Some(at(70)));
     let early = at(70) - Duration::from_nanos(1);
-    assert_eq!(registry.apply(early, Input::ExpireReservations), Ok(vec![]));
-    let expired = |name| Effect::Forget(guid(name), Forgotten::Expired);
-    assert_eq!(registry.apply(at(70), Input::ExpireReservations), Ok(vec![expired("a")]));
+    assert_eq!(registry.apply(early, StoreInput::ExpireReservations), Ok(vec![]));
+    let expired = |name| StoreOutput::Forget(guid(name), RemovalReason::Expired);
+    assert_eq!(registry.apply(at(70), StoreInput::ExpireReservations), Ok(vec![expired("a")]));
     assert_eq!(registry.next_expiry(), Some(at(81)));
-    assert_eq!(registry.apply(at(99), Input::ExpireReservations), Ok(vec![expired("c")]));
+    assert_eq!(registry.apply(at(99), StoreInput::ExpireReservations), Ok(vec![expired("c")]));
     assert_eq!(registry.next_expiry(), None);
     assert_eq!(registry.containers().map(|it| it.guid.as_str()).collect::<Vec<_>>(), ["b"]);
 }
@@ -264,15 +278,15 @@ fn a_restart_finds_the_containers_again_even_when_the_cell_shrank() {
     let before = with(ContainerState::Running);
     let text = serde_json::to_string(&before.containers().collect::<Vec<_>>()).unwrap();
     let found: Vec<Container> = serde_json::from_str(&text).unwrap();
-    let again = Registry::restore(ROOM, RESERVATION_EXPIRY, found.clone());
+    let again = ContainerStore::restore(ROOM, RESERVATION_EXPIRY, found.clone());
     assert_eq!(again, before);
     let small = CellCapacity { memory_mb: 1, disk_mb: 1, containers: 1 };
     let twice = found.iter().chain(&found).cloned();
-    let mut shrunk = Registry::restore(small, RESERVATION_EXPIRY, twice);
+    let mut shrunk = ContainerStore::restore(small, RESERVATION_EXPIRY, twice);
     assert_eq!(check(&shrunk), Vec::<String>::new());
     assert_eq!(shrunk.resources().remaining().memory_mb, 0);
-    play(&mut shrunk, &[Input::Delete(guid("a")), Input::Destroyed(guid("a"))]);
-    assert_eq!(shrunk, Registry::new(small, RESERVATION_EXPIRY));
+    play(&mut shrunk, &[StoreInput::Delete(guid("a")), StoreInput::Destroyed(guid("a"))]);
+    assert_eq!(shrunk, ContainerStore::new(small, RESERVATION_EXPIRY));
 }
 
 #[test]
@@ -281,7 +295,7 @@ fn a_task_names_its_container() {
     assert_eq!(ContainerGuid::from(&task), guid("t-1"));
 }
 
-fn random_input(random: &mut SplitMix) -> Input {
+fn random_input(random: &mut SplitMix) -> StoreInput {
     let name = guid(random.one_of::<&str>(&["a", "b", "c", "d", "e"]));
     let number = |random: &mut SplitMix| *random.one_of(&[0, 1, 30, 60, 100, u32::MAX]);
     match random.below(16) {
@@ -291,27 +305,27 @@ fn random_input(random: &mut SplitMix) -> Input {
                 let name = *random.one_of(&["a", "b", "c", "d", "e"]);
                 room(name, number(random), number(random))
             };
-            Input::Reserve((0..count).map(|_| one()).collect())
+            StoreInput::Reserve((0..count).map(|_| one()).collect())
         }
-        3 | 4 => Input::Run(name),
-        5 | 6 => Input::Created(name),
-        7 | 8 => Input::Running(name),
-        9 => Input::Routable(name, random.once_in(2)),
+        3 | 4 => StoreInput::Run(name),
+        5 | 6 => StoreInput::Created(name),
+        7 | 8 => StoreInput::Running(name),
+        9 => StoreInput::Routable(name, random.once_in(2)),
         10 => {
             let mut yes = || random.once_in(2);
             let (failed, stopped, retryable) = (yes(), yes(), yes());
             let failure_reason = "r".into();
-            Input::Completed(name, RunResult { failed, failure_reason, stopped, retryable })
+            StoreInput::Completed(name, RunResult { failed, failure_reason, stopped, retryable })
         }
-        11 => Input::Stop(name),
-        12 => Input::Delete(name),
-        13 => Input::Destroyed(name),
-        14 => Input::DestroyFailed(name),
-        _ => Input::ExpireReservations,
+        11 => StoreInput::Stop(name),
+        12 => StoreInput::Delete(name),
+        13 => StoreInput::Destroyed(name),
+        14 => StoreInput::DestroyFailed(name),
+        _ => StoreInput::ExpireReservations,
     }
 }
 
-fn states(registry: &Registry) -> BTreeMap<ContainerGuid, ContainerState> {
+fn states(registry: &ContainerStore) -> BTreeMap<ContainerGuid, ContainerState> {
     registry.containers().map(|it| (it.guid.clone(), it.state)).collect()
 }
 
@@ -320,7 +334,7 @@ fn whatever_happens_the_sums_hold_and_states_move_by_the_table() {
     let (mut refused, mut forgotten) = (0, 0);
     for seed in 0..25_000 {
         let mut random = SplitMix(seed);
-        let mut registry = Registry::new(ROOM, RESERVATION_EXPIRY);
+        let mut registry = ContainerStore::new(ROOM, RESERVATION_EXPIRY);
         let mut now = Timestamp::ZERO;
         for _ in 0..40 {
             now = now + Duration::from_secs(*random.one_of(&[0, 1, 1, 20]));
@@ -337,7 +351,7 @@ fn whatever_happens_the_sums_hold_and_states_move_by_the_table() {
             let after = states(&registry);
             let gone: Vec<_> = before.keys().filter(|it| !after.contains_key(*it)).collect();
             let said = effects.iter().filter_map(|effect| {
-                if let Effect::Forget(guid, _) = effect { Some(guid) } else { None }
+                if let StoreOutput::Forget(guid, _) = effect { Some(guid) } else { None }
             });
             assert_eq!(said.collect::<Vec<_>>(), gone, "{told}");
             forgotten += gone.len();

@@ -17,11 +17,11 @@ use super::environment::{
     container_environment, limits,
 };
 use super::layers::cached_dependencies;
-use super::narration::log_source;
+use super::lifecycle_log::log_source;
 use super::resources::ContainerResources;
 use super::steps::StepSpec;
 use crate::container::guid::ContainerGuid;
-use crate::container::plan::Plan;
+use crate::container::plan::ContainerPlan;
 
 /// Layers are shared and read-only: a container is charged for what it writes, so the size of its
 /// root file system is neither added to its limit nor measured.
@@ -62,19 +62,19 @@ impl Owner {
 
 /// The definition that a container is made from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Work {
+pub enum Workload {
     /// An instance's.
     Lrp(Arc<LrpDefinition>),
     /// A task's.
     Task(Arc<TaskDefinition>),
 }
 
-impl Work {
+impl Workload {
     /// Says which rules the definition breaks, if any.
     pub fn validate(&self) -> Result<(), String> {
         let checked = match self {
-            Work::Lrp(it) => Valid::new(LrpDefinition::clone(it)).map(drop),
-            Work::Task(it) => Valid::new(TaskDefinition::clone(it)).map(drop),
+            Workload::Lrp(it) => Valid::new(LrpDefinition::clone(it)).map(drop),
+            Workload::Task(it) => Valid::new(TaskDefinition::clone(it)).map(drop),
         };
         checked.map_err(|problems| problems.to_string())
     }
@@ -82,8 +82,8 @@ impl Work {
     /// What it takes of the cell.
     pub fn resources(&self) -> ContainerResources {
         let (memory_mb, disk_mb) = match self {
-            Work::Lrp(it) => (it.memory_mb, it.disk_mb),
-            Work::Task(it) => (it.memory_mb, it.disk_mb),
+            Workload::Lrp(it) => (it.memory_mb, it.disk_mb),
+            Workload::Task(it) => (it.memory_mb, it.disk_mb),
         };
         ContainerResources { memory_mb, disk_mb }
     }
@@ -91,24 +91,24 @@ impl Work {
     /// What runs in it.
     pub fn steps(&self) -> StepSpec {
         match self {
-            Work::Lrp(it) => StepSpec::of_lrp(it),
-            Work::Task(it) => StepSpec::of_task(it),
+            Workload::Lrp(it) => StepSpec::of_lrp(it),
+            Workload::Task(it) => StepSpec::of_task(it),
         }
     }
 
     /// The source of log lines that name none.
     pub fn log_source(&self) -> &str {
         log_source(match self {
-            Work::Lrp(it) => &it.log_source,
-            Work::Task(it) => &it.log_source,
+            Workload::Lrp(it) => &it.log_source,
+            Workload::Task(it) => &it.log_source,
         })
     }
 
     /// The file whose contents are the result; empty: there is none.
     pub fn result_file(&self) -> &str {
         match self {
-            Work::Lrp(_) => "",
-            Work::Task(it) => &it.result_file,
+            Workload::Lrp(_) => "",
+            Workload::Task(it) => &it.result_file,
         }
     }
 
@@ -119,8 +119,8 @@ impl Work {
             Owner::Task { .. } | Owner::Local(_) => None,
         };
         let (env, system_certificates_path) = match self {
-            Work::Lrp(it) => (&it.env, &it.trusted_system_certificates_path),
-            Work::Task(it) => (&it.env, &it.trusted_system_certificates_path),
+            Workload::Lrp(it) => (&it.env, &it.trusted_system_certificates_path),
+            Workload::Task(it) => (&it.env, &it.trusted_system_certificates_path),
         };
         container_environment(&ContainerFacts {
             instance,
@@ -131,9 +131,9 @@ impl Work {
     }
 
     /// How it is to be made.
-    pub fn plan(&self, settings: LimitSettings) -> Plan {
+    pub fn plan(&self, settings: LimitSettings) -> ContainerPlan {
         match self {
-            Work::Lrp(it) => Plan {
+            Workload::Lrp(it) => ContainerPlan {
                 rootfs: it.rootfs.clone(),
                 privileged: it.privileged,
                 limits: limits(
@@ -156,7 +156,7 @@ impl Work {
                 volume_drivers: it.volume_drivers(),
                 log_source: self.log_source().to_owned(),
             },
-            Work::Task(it) => Plan {
+            Workload::Task(it) => ContainerPlan {
                 rootfs: it.rootfs.clone(),
                 privileged: it.privileged,
                 limits: limits(

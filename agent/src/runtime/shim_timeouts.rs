@@ -13,7 +13,7 @@ const TIMES_AT_START: u32 = 3;
 
 /// What was seen of a shim that has not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum ShimActivity {
     /// It computes, or waits for its disk: it may answer yet.
     AtWork,
     /// It could not be asked. That is our own trouble, and says nothing of it.
@@ -24,7 +24,7 @@ pub(crate) enum Seen {
 
 /// What to do about a shim that has not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum RetryDecision {
     /// Ask it once more.
     AskAgain,
     /// End it, if it is there.
@@ -50,12 +50,14 @@ impl Waiting {
     }
 
     /// The question was not answered in time.
-    pub(crate) fn unanswered(&mut self, seen: Seen) -> Next {
+    pub(crate) fn unanswered(&mut self, seen: ShimActivity) -> RetryDecision {
         self.left = self.left.saturating_sub(1);
         match seen {
-            Seen::StandsStill => Next::GiveUp,
-            Seen::AtWork | Seen::NotAsked if self.left == 0 => Next::GiveUp,
-            Seen::AtWork | Seen::NotAsked => Next::AskAgain,
+            ShimActivity::StandsStill => RetryDecision::GiveUp,
+            ShimActivity::AtWork | ShimActivity::NotAsked if self.left == 0 => {
+                RetryDecision::GiveUp
+            }
+            ShimActivity::AtWork | ShimActivity::NotAsked => RetryDecision::AskAgain,
         }
     }
 }
@@ -65,9 +67,9 @@ mod tests {
     use super::*;
 
     /// How many questions are asked before it is given up, when this is seen after each.
-    fn questions(mut waiting: Waiting, mut seen: impl FnMut(u32) -> Seen) -> u32 {
+    fn questions(mut waiting: Waiting, mut seen: impl FnMut(u32) -> ShimActivity) -> u32 {
         let mut asked = 1;
-        while waiting.unanswered(seen(asked)) == Next::AskAgain {
+        while waiting.unanswered(seen(asked)) == RetryDecision::AskAgain {
             asked += 1;
         }
         asked
@@ -76,10 +78,11 @@ mod tests {
     #[test]
     fn who_stands_still_is_asked_once_and_who_is_slow_has_its_time() {
         for (begun, most) in [(Waiting::at_work(), TIMES), (Waiting::at_start(), TIMES_AT_START)] {
-            assert_eq!(questions(begun, |_| Seen::StandsStill), 1);
-            assert_eq!(questions(begun, |_| Seen::AtWork), most);
-            assert_eq!(questions(begun, |_| Seen::NotAsked), most);
-            let stops = |asked| if asked < 2 { Seen::AtWork } else { Seen::StandsStill };
+            assert_eq!(questions(begun, |_| ShimActivity::StandsStill), 1);
+            assert_eq!(questions(begun, |_| ShimActivity::AtWork), most);
+            assert_eq!(questions(begun, |_| ShimActivity::NotAsked), most);
+            let stops =
+                |asked| if asked < 2 { ShimActivity::AtWork } else { ShimActivity::StandsStill };
             assert_eq!(questions(begun, stops), 2, "it was slow, and stands still now");
         }
     }
@@ -87,7 +90,7 @@ mod tests {
     #[test]
     fn who_is_given_up_stays_so() {
         let mut waiting = Waiting::at_start();
-        while waiting.unanswered(Seen::AtWork) == Next::AskAgain {}
-        assert_eq!(waiting.unanswered(Seen::AtWork), Next::GiveUp);
+        while waiting.unanswered(ShimActivity::AtWork) == RetryDecision::AskAgain {}
+        assert_eq!(waiting.unanswered(ShimActivity::AtWork), RetryDecision::GiveUp);
     }
 }

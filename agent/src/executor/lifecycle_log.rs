@@ -17,7 +17,7 @@ pub fn log_source(given: &str) -> &str {
 
 /// One thing that the cell does to a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Narration<'a> {
+pub enum LifecycleLine<'a> {
     /// It is about to be made.
     Creating,
     /// It is made.
@@ -36,18 +36,20 @@ pub enum Narration<'a> {
     RequestingReplacement,
 }
 
-impl Narration<'_> {
+impl LifecycleLine<'_> {
     /// The line for the log.
     pub fn line(self, cell: &CellId, instance: &str) -> String {
         let (what, rest) = match self {
-            Narration::Creating => ("creating container for", None),
-            Narration::Created => ("successfully created container for", None),
-            Narration::FailedToCreate(reason) => ("failed to create container for", Some(reason)),
-            Narration::Stopping => ("stopping", None),
-            Narration::Destroying => ("destroying container for", None),
-            Narration::Destroyed => ("successfully destroyed container for", None),
-            Narration::FailedToDestroy => ("failed to destroy container for", None),
-            Narration::RequestingReplacement => ("requesting replacement for", None),
+            LifecycleLine::Creating => ("creating container for", None),
+            LifecycleLine::Created => ("successfully created container for", None),
+            LifecycleLine::FailedToCreate(reason) => {
+                ("failed to create container for", Some(reason))
+            }
+            LifecycleLine::Stopping => ("stopping", None),
+            LifecycleLine::Destroying => ("destroying container for", None),
+            LifecycleLine::Destroyed => ("successfully destroyed container for", None),
+            LifecycleLine::FailedToDestroy => ("failed to destroy container for", None),
+            LifecycleLine::RequestingReplacement => ("requesting replacement for", None),
         };
         let reason = rest.map(|reason| format!(": {reason}")).unwrap_or_default();
         format!("Cell {cell} {what} instance {instance}{reason}")
@@ -62,17 +64,26 @@ mod tests {
     fn the_lines_are_diegos() {
         let cell = CellId::new("z1-7").unwrap();
         for (narration, line) in [
-            (Narration::Creating, "Cell z1-7 creating container for instance i-1"),
-            (Narration::Created, "Cell z1-7 successfully created container for instance i-1"),
+            (LifecycleLine::Creating, "Cell z1-7 creating container for instance i-1"),
+            (LifecycleLine::Created, "Cell z1-7 successfully created container for instance i-1"),
             (
-                Narration::FailedToCreate("no room"),
+                LifecycleLine::FailedToCreate("no room"),
                 "Cell z1-7 failed to create container for instance i-1: no room",
             ),
-            (Narration::Stopping, "Cell z1-7 stopping instance i-1"),
-            (Narration::Destroying, "Cell z1-7 destroying container for instance i-1"),
-            (Narration::Destroyed, "Cell z1-7 successfully destroyed container for instance i-1"),
-            (Narration::FailedToDestroy, "Cell z1-7 failed to destroy container for instance i-1"),
-            (Narration::RequestingReplacement, "Cell z1-7 requesting replacement for instance i-1"),
+            (LifecycleLine::Stopping, "Cell z1-7 stopping instance i-1"),
+            (LifecycleLine::Destroying, "Cell z1-7 destroying container for instance i-1"),
+            (
+                LifecycleLine::Destroyed,
+                "Cell z1-7 successfully destroyed container for instance i-1",
+            ),
+            (
+                LifecycleLine::FailedToDestroy,
+                "Cell z1-7 failed to destroy container for instance i-1",
+            ),
+            (
+                LifecycleLine::RequestingReplacement,
+                "Cell z1-7 requesting replacement for instance i-1",
+            ),
         ] {
             assert_eq!(narration.line(&cell, "i-1"), line);
         }

@@ -6,13 +6,13 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
-use crate::container::op::Outcome;
+use crate::container::op::OpOutcome;
 use crate::container::step::StepEvent;
 use std::collections::BTreeSet;
 
-use super::logic::{Depot, Input};
+use super::logic::{Executor, ExecutorInput};
 use crate::container::guid::ContainerGuid;
-use crate::container::op::Deed;
+use crate::container::op::ContainerOp;
 use crate::container::step::StepId;
 
 /// Why a task's process does not begin.
@@ -20,20 +20,25 @@ pub const NOT_KEPT: &str = "that it begins cannot be written down: is the disk f
 
 /// What was not written down while one list of effects is performed.
 #[derive(Debug, Default)]
-pub struct Keeping {
+pub struct WriteAheadGuard {
     not_kept: BTreeSet<ContainerGuid>,
     not_begun: Vec<(ContainerGuid, StepId)>,
 }
 
-impl Keeping {
+impl WriteAheadGuard {
     /// How far this container is could not be written down.
     pub fn not_kept(&mut self, guid: ContainerGuid) {
         self.not_kept.insert(guid);
     }
 
     /// Gives the deed back if it may be done.
-    pub fn allow(&mut self, depot: &Depot, guid: &ContainerGuid, deed: Deed) -> Option<Deed> {
-        if let Deed::Spawn(order) = &deed
+    pub fn allow(
+        &mut self,
+        depot: &Executor,
+        guid: &ContainerGuid,
+        deed: ContainerOp,
+    ) -> Option<ContainerOp> {
+        if let ContainerOp::Spawn(order) = &deed
             && self.not_kept.contains(guid)
             && depot.runs_once(guid)
         {
@@ -44,10 +49,10 @@ impl Keeping {
     }
 
     /// What the depot is told when all else is performed: these have not begun.
-    pub fn into_inputs(self) -> impl Iterator<Item = Input> {
+    pub fn into_inputs(self) -> impl Iterator<Item = ExecutorInput> {
         self.not_begun.into_iter().map(|(guid, step)| {
             let failed = StepEvent::SpawnFailed { step, error: NOT_KEPT.to_owned() };
-            Input::Outcome(guid, Outcome::Step(failed))
+            ExecutorInput::Outcome(guid, OpOutcome::Step(failed))
         })
     }
 }

@@ -2,11 +2,11 @@
 
 use volvox_protocol::container::{ContainerState, RunResult};
 
-use super::{Container, Deletion, Registry};
+use super::{Container, ContainerStore, Deletion};
 use crate::executor::resources::Resources;
 
 /// Looks the whole registry over. Empty when everything holds, else what does not.
-pub fn check(registry: &Registry) -> Vec<String> {
+pub fn check(registry: &ContainerStore) -> Vec<String> {
     let mut broken = Vec::new();
     let mut sum = Resources::new(registry.resources.total());
     for (guid, container) in &registry.containers {

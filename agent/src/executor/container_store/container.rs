@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use volvox_protocol::container::{ContainerState, RunResult};
 use volvox_protocol::time::Timestamp;
 
-use super::Refusal;
+use super::ExecutorRefusal;
 use crate::container::guid::ContainerGuid;
 use crate::executor::resources::ContainerResources;
 
@@ -58,10 +58,14 @@ impl Container {
     }
 
     /// The next state, if the table allows it.
-    pub(super) fn advance(&mut self, now: Timestamp, to: ContainerState) -> Result<(), Refusal> {
+    pub(super) fn advance(
+        &mut self,
+        now: Timestamp,
+        to: ContainerState,
+    ) -> Result<(), ExecutorRefusal> {
         if !self.state.may_become(to) {
             let guid = self.guid.clone();
-            return Err(Refusal::InvalidTransition { guid, from: self.state, to });
+            return Err(ExecutorRefusal::InvalidTransition { guid, from: self.state, to });
         }
         self.state = to;
         self.since = now;
@@ -70,7 +74,11 @@ impl Container {
 
     /// The end. A container that was told to stop has not failed, whatever its processes say; and
     /// only one that was never made can be tried again without doing something twice.
-    pub(super) fn complete(&mut self, now: Timestamp, given: RunResult) -> Result<(), Refusal> {
+    pub(super) fn complete(
+        &mut self,
+        now: Timestamp,
+        given: RunResult,
+    ) -> Result<(), ExecutorRefusal> {
         let was_made = self.state != ContainerState::Initializing;
         self.advance(now, ContainerState::Completed)?;
         self.routable = false;

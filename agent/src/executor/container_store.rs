@@ -34,7 +34,7 @@ pub const RESERVATION_EXPIRY: Duration = Duration::from_secs(60);
 
 /// What somebody wants of the registry, or tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Input {
+pub enum StoreInput {
     /// The rep wants room for these. Each is taken or refused for itself, in this order.
     Reserve(Vec<Reservation>),
     /// The rep wants this reservation to become a container.
@@ -70,11 +70,11 @@ pub struct Reservation {
 
 /// What the driver has to do, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
+pub enum StoreOutput {
     /// Tell the rep.
     Emit(ContainerEvent),
     /// Tell whoever asked that this one got no room.
-    RefuseReservation(ContainerGuid, Refusal),
+    RefuseReservation(ContainerGuid, ExecutorRefusal),
     /// Make the container; then say `Created` or `Completed`.
     Create(ContainerGuid),
     /// Give up making it. Nobody waits for its `Created` any more.
@@ -87,7 +87,7 @@ pub enum Effect {
     /// rest; then say `Destroyed` or `DestroyFailed`.
     Destroy(ContainerGuid),
     /// It is not in the registry any more. Whoever reconciles this guid should look again.
-    Forget(ContainerGuid, Forgotten),
+    Forget(ContainerGuid, RemovalReason),
 }
 
 /// What the rep is told. It names the container; the rep reads it afresh before it acts.
@@ -119,7 +119,7 @@ impl ContainerEvent {
 /// RESERVED → COMPLETED, and nothing ran that could have a result. The rep finds no container, and
 /// its tables know that row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Forgotten {
+pub enum RemovalReason {
     /// It was deleted.
     Deleted,
     /// A reservation that nobody ran in time.
@@ -130,7 +130,7 @@ pub enum Forgotten {
 
 /// Why an input could not be. The registry is as it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum ExecutorRefusal {
     /// There is a container of this name. The asker must choose another.
     #[error("container guid {0} is not available")]
     GuidNotAvailable(ContainerGuid),
@@ -168,17 +168,17 @@ pub enum Refusal {
 
 /// All containers of a cell, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registry {
+pub struct ContainerStore {
     containers: BTreeMap<ContainerGuid, Container>,
     resources: Resources,
     reservation_expiry: Duration,
 }
 
-impl Registry {
+impl ContainerStore {
     /// An empty registry of a cell with this much room.
     pub fn new(capacity: CellCapacity, reservation_expiry: Duration) -> Self {
         let resources = Resources::new(capacity);
-        Registry { containers: BTreeMap::new(), resources, reservation_expiry }
+        ContainerStore { containers: BTreeMap::new(), resources, reservation_expiry }
     }
 
     /// The registry after a restart: what the driver found on the machine, whether it fits or not.
@@ -188,7 +188,7 @@ impl Registry {
         reservation_expiry: Duration,
         found: impl IntoIterator<Item = Container>,
     ) -> Self {
-        let mut registry = Registry::new(capacity, reservation_expiry);
+        let mut registry = ContainerStore::new(capacity, reservation_expiry);
         for container in found {
             if !registry.containers.contains_key(&container.guid) {
                 registry.resources.take_what_is_there(container.resources);
@@ -213,69 +213,73 @@ impl Registry {
         &self.resources
     }
 
-    /// When to say [`Input::ExpireReservations`] next, if ever.
+    /// When to say [`StoreInput::ExpireReservations`] next, if ever.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         let reserved = self.containers().filter(|it| it.state == ContainerState::Reserved);
         reserved.map(|it| it.since + self.reservation_expiry).min()
     }
 
     /// Decides about one input.
-    pub fn apply(&mut self, now: Timestamp, input: Input) -> Result<Vec<Effect>, Refusal> {
+    pub fn apply(
+        &mut self,
+        now: Timestamp,
+        input: StoreInput,
+    ) -> Result<Vec<StoreOutput>, ExecutorRefusal> {
         match input {
-            Input::Reserve(wanted) => Ok(self.reserve(now, wanted)),
-            Input::Run(guid) => {
+            StoreInput::Reserve(wanted) => Ok(self.reserve(now, wanted)),
+            StoreInput::Run(guid) => {
                 self.live(&guid)?.advance(now, ContainerState::Initializing)?;
-                Ok(vec![Effect::Create(guid)])
+                Ok(vec![StoreOutput::Create(guid)])
             }
-            Input::Created(guid) => {
+            StoreInput::Created(guid) => {
                 self.live(&guid)?.advance(now, ContainerState::Created)?;
-                Ok(vec![Effect::BeginSteps(guid)])
+                Ok(vec![StoreOutput::BeginSteps(guid)])
             }
-            Input::Running(guid) => {
+            StoreInput::Running(guid) => {
                 self.live(&guid)?.advance(now, ContainerState::Running)?;
-                Ok(vec![Effect::Emit(ContainerEvent::Running(guid))])
+                Ok(vec![StoreOutput::Emit(ContainerEvent::Running(guid))])
             }
-            Input::Routable(guid, routable) => self.set_routable(guid, routable),
-            Input::Completed(guid, result) => {
+            StoreInput::Routable(guid, routable) => self.set_routable(guid, routable),
+            StoreInput::Completed(guid, result) => {
                 self.known(&guid)?.complete(now, result)?;
-                Ok(vec![Effect::Emit(ContainerEvent::Completed(guid))])
+                Ok(vec![StoreOutput::Emit(ContainerEvent::Completed(guid))])
             }
-            Input::Stop(guid) => self.stop(now, guid),
-            Input::Delete(guid) => self.delete(guid),
-            Input::Destroyed(guid) => {
+            StoreInput::Stop(guid) => self.stop(now, guid),
+            StoreInput::Delete(guid) => self.delete(guid),
+            StoreInput::Destroyed(guid) => {
                 self.deleting(&guid)?;
-                Ok(vec![self.forget(guid, Forgotten::Deleted)])
+                Ok(vec![self.forget(guid, RemovalReason::Deleted)])
             }
-            Input::DestroyFailed(guid) => self.keep(now, guid),
-            Input::ExpireReservations => Ok(self.expire(now)),
+            StoreInput::DestroyFailed(guid) => self.keep(now, guid),
+            StoreInput::ExpireReservations => Ok(self.expire(now)),
         }
     }
 
-    fn known(&mut self, guid: &ContainerGuid) -> Result<&mut Container, Refusal> {
-        self.containers.get_mut(guid).ok_or_else(|| Refusal::NotFound(guid.clone()))
+    fn known(&mut self, guid: &ContainerGuid) -> Result<&mut Container, ExecutorRefusal> {
+        self.containers.get_mut(guid).ok_or_else(|| ExecutorRefusal::NotFound(guid.clone()))
     }
 
     /// One that is not on its way out.
-    fn live(&mut self, guid: &ContainerGuid) -> Result<&mut Container, Refusal> {
+    fn live(&mut self, guid: &ContainerGuid) -> Result<&mut Container, ExecutorRefusal> {
         let container = self.known(guid)?;
         match container.deletion {
             Deletion::NotAsked => Ok(container),
-            Deletion::Underway => Err(Refusal::Deleting(guid.clone())),
+            Deletion::Underway => Err(ExecutorRefusal::Deleting(guid.clone())),
         }
     }
 
-    fn deleting(&mut self, guid: &ContainerGuid) -> Result<&mut Container, Refusal> {
+    fn deleting(&mut self, guid: &ContainerGuid) -> Result<&mut Container, ExecutorRefusal> {
         let container = self.known(guid)?;
         match container.deletion {
             Deletion::Underway => Ok(container),
-            Deletion::NotAsked => Err(Refusal::NotDeleting(guid.clone())),
+            Deletion::NotAsked => Err(ExecutorRefusal::NotDeleting(guid.clone())),
         }
     }
 
-    fn reserve(&mut self, now: Timestamp, wanted: Vec<Reservation>) -> Vec<Effect> {
+    fn reserve(&mut self, now: Timestamp, wanted: Vec<Reservation>) -> Vec<StoreOutput> {
         let one = |Reservation { guid, resources }| match self.make_room(now, &guid, resources) {
-            Ok(()) => Effect::Emit(ContainerEvent::Reserved(guid)),
-            Err(refusal) => Effect::RefuseReservation(guid, refusal),
+            Ok(()) => StoreOutput::Emit(ContainerEvent::Reserved(guid)),
+            Err(refusal) => StoreOutput::RefuseReservation(guid, refusal),
         };
         wanted.into_iter().map(one).collect()
     }
@@ -285,9 +289,9 @@ impl Registry {
         now: Timestamp,
         guid: &ContainerGuid,
         wanted: ContainerResources,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ExecutorRefusal> {
         if self.containers.contains_key(guid) {
-            return Err(Refusal::GuidNotAvailable(guid.clone()));
+            return Err(ExecutorRefusal::GuidNotAvailable(guid.clone()));
         }
         self.resources.take(wanted)?;
         self.containers.insert(guid.clone(), Container::reserved(now, guid.clone(), wanted));
@@ -299,89 +303,97 @@ impl Registry {
         &mut self,
         guid: ContainerGuid,
         routable: bool,
-    ) -> Result<Vec<Effect>, Refusal> {
+    ) -> Result<Vec<StoreOutput>, ExecutorRefusal> {
         let container = self.live(&guid)?;
         let state = container.state;
         match state {
             ContainerState::Created | ContainerState::Running => {}
             ContainerState::Reserved | ContainerState::Initializing | ContainerState::Completed => {
-                return Err(Refusal::NotRoutable { guid, state });
+                return Err(ExecutorRefusal::NotRoutable { guid, state });
             }
         }
         let changed = container.routable != routable;
         container.routable = routable;
         if changed && state == ContainerState::Running {
-            return Ok(vec![Effect::Emit(ContainerEvent::Running(guid))]);
+            return Ok(vec![StoreOutput::Emit(ContainerEvent::Running(guid))]);
         }
         Ok(Vec::new())
     }
 
     /// Asking twice changes nothing, nor does asking for what has ended.
-    fn stop(&mut self, now: Timestamp, guid: ContainerGuid) -> Result<Vec<Effect>, Refusal> {
+    fn stop(
+        &mut self,
+        now: Timestamp,
+        guid: ContainerGuid,
+    ) -> Result<Vec<StoreOutput>, ExecutorRefusal> {
         let container = self.known(&guid)?;
         if container.stopped || container.deletion == Deletion::Underway {
             return Ok(Vec::new());
         }
         match container.state {
             ContainerState::Reserved => {
-                Ok(vec![self.forget(guid, Forgotten::StoppedBeforeRunning)])
+                Ok(vec![self.forget(guid, RemovalReason::StoppedBeforeRunning)])
             }
             ContainerState::Initializing => {
                 container.stopped = true;
                 container.complete(now, RunResult::default())?;
-                let ended = Effect::Emit(ContainerEvent::Completed(guid.clone()));
-                Ok(vec![Effect::AbandonCreate(guid), ended])
+                let ended = StoreOutput::Emit(ContainerEvent::Completed(guid.clone()));
+                Ok(vec![StoreOutput::AbandonCreate(guid), ended])
             }
             ContainerState::Created | ContainerState::Running => {
                 container.stopped = true;
-                Ok(vec![Effect::CancelSteps(guid)])
+                Ok(vec![StoreOutput::CancelSteps(guid)])
             }
             ContainerState::Completed => Ok(Vec::new()),
         }
     }
 
     /// Room is given back when the container is gone, not before: what runs still needs it.
-    fn delete(&mut self, guid: ContainerGuid) -> Result<Vec<Effect>, Refusal> {
+    fn delete(&mut self, guid: ContainerGuid) -> Result<Vec<StoreOutput>, ExecutorRefusal> {
         let container = self.known(&guid)?;
         if container.deletion == Deletion::Underway {
             return Ok(Vec::new());
         }
         if container.state == ContainerState::Reserved {
-            return Ok(vec![self.forget(guid, Forgotten::Deleted)]);
+            return Ok(vec![self.forget(guid, RemovalReason::Deleted)]);
         }
         container.deletion = Deletion::Underway;
         // What ends because we take it away did not crash.
         container.stopped |= container.state != ContainerState::Completed;
-        Ok(vec![Effect::Destroy(guid)])
+        Ok(vec![StoreOutput::Destroy(guid)])
     }
 
     /// A deletion that failed. It began with the end of whatever ran, so the container is not what
     /// it was: it has completed, and the rep will ask for its deletion again.
-    fn keep(&mut self, now: Timestamp, guid: ContainerGuid) -> Result<Vec<Effect>, Refusal> {
+    fn keep(
+        &mut self,
+        now: Timestamp,
+        guid: ContainerGuid,
+    ) -> Result<Vec<StoreOutput>, ExecutorRefusal> {
         let container = self.deleting(&guid)?;
         container.deletion = Deletion::NotAsked;
         if container.state == ContainerState::Completed {
             return Ok(Vec::new());
         }
         container.complete(now, RunResult::default())?;
-        Ok(vec![Effect::Emit(ContainerEvent::Completed(guid))])
+        Ok(vec![StoreOutput::Emit(ContainerEvent::Completed(guid))])
     }
 
-    fn expire(&mut self, now: Timestamp) -> Vec<Effect> {
+    fn expire(&mut self, now: Timestamp) -> Vec<StoreOutput> {
         let expired: Vec<_> = self
             .containers()
             .filter(|it| it.state == ContainerState::Reserved)
             .filter(|it| it.since + self.reservation_expiry <= now)
             .map(|it| it.guid.clone())
             .collect();
-        expired.into_iter().map(|guid| self.forget(guid, Forgotten::Expired)).collect()
+        expired.into_iter().map(|guid| self.forget(guid, RemovalReason::Expired)).collect()
     }
 
     /// The one way out of the registry, and so the one place that gives room back.
-    fn forget(&mut self, guid: ContainerGuid, why: Forgotten) -> Effect {
+    fn forget(&mut self, guid: ContainerGuid, why: RemovalReason) -> StoreOutput {
         if let Some(container) = self.containers.remove(&guid) {
             self.resources.give_back(container.resources);
         }
-        Effect::Forget(guid, why)
+        StoreOutput::Forget(guid, why)
     }
 }

@@ -8,7 +8,9 @@ use volvox_protocol::action::{DownloadAction, RunAction, UploadAction};
 use volvox_protocol::definition::Check;
 use volvox_protocol::time::Timestamp;
 
-use super::message::{Effect, Input, LogStream, Output, StepEvent, StepId, StepSignal, TimerId};
+use super::message::{
+    LogStream, OutputTarget, StepEvent, StepId, StepInput, StepOutput, StepSignal, TimerId,
+};
 use super::spec::StepSettings;
 
 /// All that was started and has not ended. Empty once the tree has finished.
@@ -23,32 +25,32 @@ pub(super) struct Outstanding {
 enum Started {
     Process,
     /// The driver may do this again after a restart.
-    Transfer(Box<Effect>),
+    Transfer(Box<StepOutput>),
     /// So it may this.
-    Check(Box<Effect>),
+    Check(Box<StepOutput>),
 }
 
 impl Outstanding {
     /// Takes note of what an input ends. False when it speaks of nothing that is outstanding.
-    pub(super) fn settle(&mut self, input: &Input) -> bool {
+    pub(super) fn settle(&mut self, input: &StepInput) -> bool {
         match input {
-            Input::Begin | Input::Cancel => true,
-            Input::Event(StepEvent::ProcessStarted(step)) => {
+            StepInput::Begin | StepInput::Cancel => true,
+            StepInput::Event(StepEvent::ProcessStarted(step)) => {
                 self.started.get(step) == Some(&Started::Process)
             }
-            Input::Event(StepEvent::SpawnFailed { step, .. }) => {
+            StepInput::Event(StepEvent::SpawnFailed { step, .. }) => {
                 self.end(*step, |it| matches!(it, Started::Process))
             }
-            Input::Event(StepEvent::ProcessExited(exit)) => {
+            StepInput::Event(StepEvent::ProcessExited(exit)) => {
                 self.end(exit.step(), |it| matches!(it, Started::Process))
             }
-            Input::Event(StepEvent::TransferDone { step, .. }) => {
+            StepInput::Event(StepEvent::TransferDone { step, .. }) => {
                 self.end(*step, |it| matches!(it, Started::Transfer(_)))
             }
-            Input::Event(StepEvent::CheckResult { step, .. }) => {
+            StepInput::Event(StepEvent::CheckResult { step, .. }) => {
                 self.end(*step, |it| matches!(it, Started::Check(_)))
             }
-            Input::TimerFired(timer) => self.timers.remove(timer).is_some(),
+            StepInput::TimerFired(timer) => self.timers.remove(timer).is_some(),
         }
     }
 
@@ -68,15 +70,15 @@ impl Outstanding {
         self.started.iter().filter(|(_, it)| **it == Started::Process).map(|(step, _)| *step)
     }
 
-    pub(super) fn again(&self, now: Timestamp) -> Vec<Effect> {
+    pub(super) fn again(&self, now: Timestamp) -> Vec<StepOutput> {
         let started = self.started.values().filter_map(|it| match it {
             Started::Process => None,
-            Started::Transfer(effect) | Started::Check(effect) => Some(Effect::clone(effect)),
+            Started::Transfer(effect) | Started::Check(effect) => Some(StepOutput::clone(effect)),
         });
         let timers = self
             .timers
             .iter()
-            .map(|(timer, due)| Effect::StartTimer { timer: *timer, after: due.since(now) });
+            .map(|(timer, due)| StepOutput::StartTimer { timer: *timer, after: due.since(now) });
         started.chain(timers).collect()
     }
 
@@ -94,45 +96,45 @@ impl Outstanding {
 }
 
 /// One call of `apply`: the time, the settings, and the effects so far.
-pub(super) struct Turn<'a> {
+pub(super) struct StepContext<'a> {
     pub(super) now: Timestamp,
     pub(super) settings: StepSettings,
     outstanding: &'a mut Outstanding,
-    effects: Vec<Effect>,
+    effects: Vec<StepOutput>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> StepContext<'a> {
     pub(super) fn new(
         now: Timestamp,
         settings: StepSettings,
         outstanding: &'a mut Outstanding,
     ) -> Self {
-        Turn { now, settings, outstanding, effects: Vec::new() }
+        StepContext { now, settings, outstanding, effects: Vec::new() }
     }
 
-    pub(super) fn into_effects(self) -> Vec<Effect> {
+    pub(super) fn into_effects(self) -> Vec<StepOutput> {
         self.effects
     }
 
     /// Does what needs no answer.
-    pub(super) fn push(&mut self, effect: Effect) {
+    pub(super) fn push(&mut self, effect: StepOutput) {
         self.effects.push(effect);
     }
 
     pub(super) fn log(&mut self, source: &str, stream: LogStream, text: impl Into<String>) {
-        self.push(Effect::Log { source: source.to_owned(), stream, text: text.into() });
+        self.push(StepOutput::Log { source: source.to_owned(), stream, text: text.into() });
     }
 
-    pub(super) fn spawn(&mut self, run: &RunAction, output: Output, source: &str) -> StepId {
+    pub(super) fn spawn(&mut self, run: &RunAction, output: OutputTarget, source: &str) -> StepId {
         let step = StepId(self.outstanding.fresh());
         self.outstanding.started.insert(step, Started::Process);
         let (run, source) = (Box::new(run.clone()), source.to_owned());
-        self.push(Effect::Spawn { step, run, output, source });
+        self.push(StepOutput::Spawn { step, run, output, source });
         step
     }
 
     pub(super) fn signal(&mut self, step: StepId, signal: StepSignal) {
-        self.push(Effect::Signal { step, signal });
+        self.push(StepOutput::Signal { step, signal });
     }
 
     /// Waits no longer for a process that nothing can end. Its exit, if it comes, has no effect.
@@ -143,20 +145,20 @@ impl<'a> Turn<'a> {
     pub(super) fn download(&mut self, download: &DownloadAction, source: &str) -> StepId {
         let step = StepId(self.outstanding.fresh());
         let (download, source) = (Box::new(download.clone()), source.to_owned());
-        self.transfer(step, Effect::StartDownload { step, download, source })
+        self.transfer(step, StepOutput::StartDownload { step, download, source })
     }
 
     pub(super) fn upload(&mut self, upload: &UploadAction, source: &str) -> StepId {
         let step = StepId(self.outstanding.fresh());
         let (upload, source) = (Box::new(upload.clone()), source.to_owned());
-        self.transfer(step, Effect::StartUpload { step, upload, source })
+        self.transfer(step, StepOutput::StartUpload { step, upload, source })
     }
 
     pub(super) fn cancel_transfer(&mut self, step: StepId) {
-        self.transfer(step, Effect::CancelTransfer { step });
+        self.transfer(step, StepOutput::CancelTransfer { step });
     }
 
-    fn transfer(&mut self, step: StepId, effect: Effect) -> StepId {
+    fn transfer(&mut self, step: StepId, effect: StepOutput) -> StepId {
         self.outstanding.started.insert(step, Started::Transfer(Box::new(effect.clone())));
         self.push(effect);
         step
@@ -164,7 +166,7 @@ impl<'a> Turn<'a> {
 
     pub(super) fn check(&mut self, check: &Check, timeout: Duration) -> StepId {
         let step = StepId(self.outstanding.fresh());
-        let effect = Effect::RunCheck { step, check: check.clone(), timeout };
+        let effect = StepOutput::RunCheck { step, check: check.clone(), timeout };
         self.outstanding.started.insert(step, Started::Check(Box::new(effect.clone())));
         self.push(effect);
         step
@@ -172,20 +174,20 @@ impl<'a> Turn<'a> {
 
     pub(super) fn cancel_check(&mut self, step: StepId) {
         if self.outstanding.started.remove(&step).is_some() {
-            self.push(Effect::CancelCheck { step });
+            self.push(StepOutput::CancelCheck { step });
         }
     }
 
     pub(super) fn start_timer(&mut self, after: Duration) -> TimerId {
         let timer = TimerId(self.outstanding.fresh());
         self.outstanding.timers.insert(timer, self.now + after);
-        self.push(Effect::StartTimer { timer, after });
+        self.push(StepOutput::StartTimer { timer, after });
         timer
     }
 
     pub(super) fn cancel_timer(&mut self, timer: TimerId) {
         if self.outstanding.timers.remove(&timer).is_some() {
-            self.push(Effect::CancelTimer { timer });
+            self.push(StepOutput::CancelTimer { timer });
         }
     }
 }

@@ -12,7 +12,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use tracing::{debug, error, warn};
 use volvox_host::sync::lock;
 
-use super::Silence;
+use super::ShimTimeouts;
 use crate::container::guid::ContainerGuid;
 use crate::container::step::{StepEvent, StepId};
 use crate::shim::connection::Connection;
@@ -25,7 +25,7 @@ const LOOKS: u32 = 4;
 
 /// What is heard.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum ShimEvent {
     /// A process exists now, could not be made, or has ended.
     Step(ContainerGuid, StepEvent),
     /// The conversation broke off. These processes were asked for and not answered.
@@ -34,13 +34,13 @@ pub(crate) enum Heard {
 
 /// All conversations. Clones are handles on the same ones.
 #[derive(Debug, Clone)]
-pub(crate) struct Watch(Arc<Inner>);
+pub(crate) struct ShimPoller(Arc<PollerInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct PollerInner {
     epoll: Epoll,
-    silence: Silence,
-    state: Mutex<State>,
+    silence: ShimTimeouts,
+    state: Mutex<PollerState>,
     /// Hanging up here ends the listening thread.
     end: Mutex<Option<UnixStream>>,
     _ended: UnixStream,
@@ -50,14 +50,14 @@ struct Inner {
 const END: u64 = 0;
 
 #[derive(Debug, Default)]
-struct State {
+struct PollerState {
     last: u64,
     of: BTreeMap<ContainerGuid, u64>,
-    talks: BTreeMap<u64, Talk>,
+    talks: BTreeMap<u64, ShimConnection>,
 }
 
 #[derive(Debug)]
-struct Talk {
+struct ShimConnection {
     guid: ContainerGuid,
     connection: Connection,
     asked: VecDeque<Asked>,
@@ -73,17 +73,17 @@ enum Asked {
     Other,
 }
 
-impl Watch {
+impl ShimPoller {
     /// Begins to listen. `hear` is called by the listening thread, with no lock held; it may wait.
     pub(crate) fn start(
-        silence: Silence,
-        hear: impl Fn(Heard) + Send + 'static,
+        silence: ShimTimeouts,
+        hear: impl Fn(ShimEvent) + Send + 'static,
     ) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let (end, ended) = UnixStream::pair()?;
         epoll.add(&ended, EpollEvent::new(EpollFlags::EPOLLIN, END))?;
         let (state, end) = (Mutex::default(), Mutex::new(Some(end)));
-        let watch = Watch(Arc::new(Inner { epoll, silence, state, end, _ended: ended }));
+        let watch = ShimPoller(Arc::new(PollerInner { epoll, silence, state, end, _ended: ended }));
         let listening = watch.clone();
         std::thread::Builder::new()
             .name("shims".to_owned())
@@ -104,7 +104,7 @@ impl Watch {
         let token = state.last;
         let event = EpollEvent::new(interest(&connection), token);
         self.0.epoll.add(&connection, event)?;
-        let talk = Talk {
+        let talk = ShimConnection {
             guid: guid.clone(),
             connection,
             asked: VecDeque::new(),
@@ -151,14 +151,14 @@ impl Watch {
     }
 
     /// Has the kernel tell us of what we wait for now.
-    fn renew(&self, token: u64, talk: &Talk) {
+    fn renew(&self, token: u64, talk: &ShimConnection) {
         let mut event = EpollEvent::new(interest(&talk.connection), token);
         if let Err(error) = self.0.epoll.modify(&talk.connection, &mut event) {
             error!(container = %talk.guid, %error, "cannot watch a shim");
         }
     }
 
-    fn drop_talk(&self, state: &mut State, guid: &ContainerGuid) -> Option<Talk> {
+    fn drop_talk(&self, state: &mut PollerState, guid: &ContainerGuid) -> Option<ShimConnection> {
         let token = state.of.remove(guid)?;
         let talk = state.talks.remove(&token)?;
         // Closing would do, were it not for a child that has inherited the descriptor.
@@ -166,7 +166,7 @@ impl Watch {
         Some(talk)
     }
 
-    fn listen(&self, hear: &impl Fn(Heard)) {
+    fn listen(&self, hear: &impl Fn(ShimEvent)) {
         let mut events = [EpollEvent::empty(); EVENTS];
         let every = self.0.silence.answer_within.min(self.0.silence.quiet_for) / LOOKS;
         let patience = EpollTimeout::try_from(every).unwrap_or(EpollTimeout::NONE);
@@ -194,11 +194,12 @@ impl Watch {
     }
 
     /// Asks those who have said nothing for long. Those who do not answer are lost.
-    fn poll_shims(&self, now: Instant) -> Vec<Heard> {
-        let Silence { answer_within, quiet_for } = self.0.silence;
+    fn poll_shims(&self, now: Instant) -> Vec<ShimEvent> {
+        let ShimTimeouts { answer_within, quiet_for } = self.0.silence;
         let long_since = |at: Instant, span: Duration| now.saturating_duration_since(at) >= span;
-        let is_silent =
-            |talk: &Talk| talk.waits_since.is_some_and(|at| long_since(at, answer_within));
+        let is_silent = |talk: &ShimConnection| {
+            talk.waits_since.is_some_and(|at| long_since(at, answer_within))
+        };
         let mut silent = Vec::new();
         for (token, talk) in &mut lock(&self.0.state).talks {
             if is_silent(talk) {
@@ -216,7 +217,7 @@ impl Watch {
             if let Some(talk) = state.talks.get(&token).filter(|talk| is_silent(talk)) {
                 let guid = talk.guid.clone();
                 warn!(container = %guid, "a shim does not answer");
-                heard.extend(self.drop_talk(&mut state, &guid).map(Talk::lost));
+                heard.extend(self.drop_talk(&mut state, &guid).map(ShimConnection::lost));
             }
         }
         heard
@@ -228,7 +229,7 @@ impl Watch {
         state.talks.clear();
     }
 
-    fn take(&self, token: u64) -> Vec<Heard> {
+    fn take(&self, token: u64) -> Vec<ShimEvent> {
         let mut state = lock(&self.0.state);
         let Some(talk) = state.talks.get_mut(&token) else { return Vec::new() };
         talk.connection.flush();
@@ -238,7 +239,7 @@ impl Watch {
             talk.waits_since = talk.waits_since.map(|_| talk.heard_at);
             match reply {
                 Reply::Exited(exit) => {
-                    heard.push(Heard::Step(talk.guid.clone(), StepEvent::ProcessExited(exit)));
+                    heard.push(ShimEvent::Step(talk.guid.clone(), StepEvent::ProcessExited(exit)));
                 }
                 Reply::Output(..) => {}
                 Reply::Done | Reply::Failed(_) | Reply::Status(_) => {
@@ -248,7 +249,7 @@ impl Watch {
         }
         if talk.connection.is_closed() {
             let guid = talk.guid.clone();
-            heard.extend(self.drop_talk(&mut state, &guid).map(Talk::lost));
+            heard.extend(self.drop_talk(&mut state, &guid).map(ShimConnection::lost));
         } else {
             self.renew(token, talk);
         }
@@ -256,7 +257,7 @@ impl Watch {
     }
 }
 
-impl Talk {
+impl ShimConnection {
     fn ask(&mut self, asked: Asked, request: &Request) {
         self.asked.push_back(asked);
         self.waits_since.get_or_insert_with(Instant::now);
@@ -264,16 +265,16 @@ impl Talk {
     }
 
     /// It broke off: what was asked and not answered.
-    fn lost(self) -> Heard {
+    fn lost(self) -> ShimEvent {
         let starts = self.asked.into_iter().filter_map(|it| match it {
             Asked::Start(step) => Some(step),
             Asked::Other => None,
         });
-        Heard::Lost(self.guid, starts.collect())
+        ShimEvent::Lost(self.guid, starts.collect())
     }
 }
 
-fn answered(talk: &mut Talk, reply: Reply) -> Option<Heard> {
+fn answered(talk: &mut ShimConnection, reply: Reply) -> Option<ShimEvent> {
     let guid = talk.guid.clone();
     let asked = talk.asked.pop_front()?;
     if talk.asked.is_empty() {
@@ -281,10 +282,10 @@ fn answered(talk: &mut Talk, reply: Reply) -> Option<Heard> {
     }
     match (asked, reply) {
         (Asked::Start(step), Reply::Done) => {
-            Some(Heard::Step(guid, StepEvent::ProcessStarted(step)))
+            Some(ShimEvent::Step(guid, StepEvent::ProcessStarted(step)))
         }
         (Asked::Start(step), Reply::Failed(error)) => {
-            Some(Heard::Step(guid, StepEvent::SpawnFailed { step, error }))
+            Some(ShimEvent::Step(guid, StepEvent::SpawnFailed { step, error }))
         }
         (Asked::Start(_), Reply::Status(_) | Reply::Exited(_) | Reply::Output(..)) => None,
         // A signal to what has ended meanwhile is refused, as it should be.
