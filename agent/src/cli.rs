@@ -11,17 +11,17 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
-use crate::config::Config;
+use crate::config::AgentConfig;
 use crate::{offline, run};
 
 /// The agent of a Volvox cell: it runs containers on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "volvox-agent", version, after_help = EXAMPLES)]
-struct Arguments {
+struct AgentArguments {
     #[command(flatten)]
     common: Common,
     #[command(subcommand)]
-    command: Command,
+    command: AgentCommand,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -52,7 +52,7 @@ struct Common {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum AgentCommand {
     /// Run the agent. Stopping it, in whatever way, stops no container (unless rep.evacuate_on_stop).
     Run,
     /// Make this machine a cell of a cluster, with a line of `volvox-coordinator init` or `join-token`.
@@ -119,29 +119,29 @@ enum Command {
     },
     /// Look after the containers of the agent that runs on this machine: for debugging.
     #[command(subcommand)]
-    Container(container::Command),
+    Container(container::ContainerCommand),
 }
 
 /// What may be asked of the program: for manuals, completions and tests.
 pub fn command() -> clap::Command {
-    Arguments::command()
+    AgentArguments::command()
 }
 
 /// The program.
 pub fn main() -> ExitCode {
-    let Arguments { common, command } = Arguments::parse();
-    let level = if matches!(command, Command::Run) { "info" } else { "warn" };
+    let AgentArguments { common, command } = AgentArguments::parse();
+    let level = if matches!(command, AgentCommand::Run) { "info" } else { "warn" };
     let filter = tracing_subscriber::EnvFilter::try_from_env("VOLVOX_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
     log.with_writer(std::io::stderr).init();
-    let result = if let Command::Config { check } = command {
+    let result = if let AgentCommand::Config { check } = command {
         configuration(check.as_deref())
     } else {
         let installed = || Some(PathBuf::from(CONFIG)).filter(|it| it.exists());
         let file = common.config.or_else(installed);
-        Config::read(file.as_deref()).and_then(|config| perform(&config, command))
+        AgentConfig::read(file.as_deref()).and_then(|config| perform(&config, command))
     };
     match result {
         Ok(code) => code,
@@ -156,34 +156,36 @@ fn configuration(check: Option<&Path>) -> anyhow::Result<ExitCode> {
     match check {
         None => say(crate::config::SAMPLE.trim_end()),
         Some(path) => {
-            Config::read(Some(path))?;
+            AgentConfig::read(Some(path))?;
             say(&format!("{} is in order", path.display()));
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn perform(config: &Config, command: Command) -> anyhow::Result<ExitCode> {
+fn perform(config: &AgentConfig, command: AgentCommand) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Run => run::run(config).map(|()| ExitCode::SUCCESS),
-        Command::Clean => offline::clean(config).map(|containers| {
+        AgentCommand::Run => run::run(config).map(|()| ExitCode::SUCCESS),
+        AgentCommand::Clean => offline::clean(config).map(|containers| {
             say(&format!("removed {containers} containers, the network and the mounts"));
             ExitCode::SUCCESS
         }),
-        Command::Shutdown { anyway } => shutdown(config, anyway),
-        Command::Join { line } => cell::join(config, &cell::line(line)?),
-        Command::Status { json } => cell::status(config, json),
-        Command::Members { json } => cell::members(config, json),
-        Command::Containers { json } => container::run(config, container::Command::List { json }),
-        Command::Evacuate { wait } => cell::evacuate(config, wait),
-        Command::Check { json } => check::run(config, json),
-        Command::Metrics => cell::metrics(config),
-        Command::Config { check } => configuration(check.as_deref()),
-        Command::Container(command) => container::run(config, command),
+        AgentCommand::Shutdown { anyway } => shutdown(config, anyway),
+        AgentCommand::Join { line } => cell::join(config, &cell::line(line)?),
+        AgentCommand::Status { json } => cell::status(config, json),
+        AgentCommand::Members { json } => cell::members(config, json),
+        AgentCommand::Containers { json } => {
+            container::run(config, container::ContainerCommand::List { json })
+        }
+        AgentCommand::Evacuate { wait } => cell::evacuate(config, wait),
+        AgentCommand::Check { json } => check::run(config, json),
+        AgentCommand::Metrics => cell::metrics(config),
+        AgentCommand::Config { check } => configuration(check.as_deref()),
+        AgentCommand::Container(command) => container::run(config, command),
     }
 }
 
-fn shutdown(config: &Config, anyway: bool) -> anyhow::Result<ExitCode> {
+fn shutdown(config: &AgentConfig, anyway: bool) -> anyhow::Result<ExitCode> {
     if !anyway && !offline::is_going_down() {
         return Ok(ExitCode::SUCCESS);
     }

@@ -34,7 +34,7 @@ const METADATA: &str = "169.254.0.0/16";
 /// The file, as it is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct File {
+pub struct ConfigFile {
     /// The cell's name; by default the machine's.
     cell_id: String,
     /// Where containers, layers and downloads are kept; by default /var/lib/volvox/agent.
@@ -148,7 +148,7 @@ struct SelfTestSection {
 
 impl Default for SelfTestSection {
     fn default() -> Self {
-        let usual = self_test::Settings::default();
+        let usual = self_test::SelfTestSettings::default();
         SelfTestSection {
             enabled: true,
             every_s: usual.every.as_secs(),
@@ -259,7 +259,7 @@ impl Default for DownloadsSection {
 
 /// A configuration that can be used.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct AgentConfig {
     /// The executor's numbers.
     pub settings: ExecutorSettings,
     /// The machine.
@@ -269,9 +269,9 @@ pub struct Config {
     /// The cell in the mesh.
     pub mesh: AgentMeshConfig,
     /// The rep's numbers.
-    pub rep: rep::Settings,
+    pub rep: rep::RepSettings,
     /// The self-test and its root file system; none: it is off.
-    pub self_test: Option<(self_test::Settings, String)>,
+    pub self_test: Option<(self_test::SelfTestSettings, String)>,
     /// Whether SIGTERM hands everything over first.
     pub evacuate_on_stop: bool,
     /// Where metrics are served, if they are.
@@ -280,21 +280,21 @@ pub struct Config {
     pub address_is_found: bool,
 }
 
-impl Config {
+impl AgentConfig {
     /// Reads a file, or takes the defaults.
-    pub fn read(path: Option<&Path>) -> anyhow::Result<Config> {
+    pub fn read(path: Option<&Path>) -> anyhow::Result<AgentConfig> {
         let file = match path {
-            None => File::default(),
+            None => ConfigFile::default(),
             Some(path) => {
                 let named = || format!("configuration {}", path.display());
                 let text = std::fs::read_to_string(path).with_context(named)?;
                 toml::from_str(&text).with_context(named)?
             }
         };
-        Config::check(file)
+        AgentConfig::check(file)
     }
 
-    fn check(file: File) -> anyhow::Result<Config> {
+    fn check(file: ConfigFile) -> anyhow::Result<AgentConfig> {
         let state = file.state_dir.unwrap_or_else(|| "/var/lib/volvox/agent".into());
         let run_dir = file.run_dir.unwrap_or_else(|| "/run/volvox/agent".into());
         for (key, path) in [("state_dir", &state), ("run_dir", &run_dir)] {
@@ -366,7 +366,7 @@ impl Config {
             silence: ShimTimeouts::default(),
             state,
         };
-        Ok(Config {
+        Ok(AgentConfig {
             settings,
             machine,
             run_dir,
@@ -416,14 +416,14 @@ fn span(key: &str, given: u64, most: u64, unit: Duration) -> anyhow::Result<Dura
     Ok(unit.saturating_mul(u32::try_from(given).unwrap_or(u32::MAX)))
 }
 
-fn rep_of(given: &RepSection, info: &CellFacts) -> anyhow::Result<rep::Settings> {
+fn rep_of(given: &RepSection, info: &CellFacts) -> anyhow::Result<rep::RepSettings> {
     const YEAR: u64 = 366 * 86_400;
     let seconds = |key: &str, given| span(key, given, YEAR, Duration::from_secs(1));
     let millis = |key: &str, given| span(key, given, 3_600_000, Duration::from_millis(1));
     ensure!(given.drain_ms <= 600_000, "rep.drain_ms = {}: 0 to 600000 is wanted", given.drain_ms);
-    Ok(rep::Settings {
+    Ok(rep::RepSettings {
         drain: Duration::from_millis(given.drain_ms),
-        offer: rep::Offer {
+        offer: rep::CellCapabilities {
             rootfs_providers: info.rootfs_providers.clone(),
             volume_drivers: Vec::new(),
         },
@@ -438,7 +438,7 @@ fn rep_of(given: &RepSection, info: &CellFacts) -> anyhow::Result<rep::Settings>
             give_up_after: given.crash_give_up_after,
             reset_after: seconds("rep.crash_reset_after_s", given.crash_reset_after_s)?,
         },
-        ..rep::Settings::new(info.cell_id.clone(), &info.zone)
+        ..rep::RepSettings::new(info.cell_id.clone(), &info.zone)
     })
 }
 
@@ -464,9 +464,9 @@ fn mesh_of(given: &MeshSection, state: &Path, info: CellFacts) -> anyhow::Result
 fn self_test_of(
     given: &SelfTestSection,
     rootfs: &RootfsSection,
-) -> anyhow::Result<Option<(self_test::Settings, String)>> {
+) -> anyhow::Result<Option<(self_test::SelfTestSettings, String)>> {
     let seconds = |key: &str, given| span(key, given, 86_400, Duration::from_secs(1));
-    let settings = self_test::Settings {
+    let settings = self_test::SelfTestSettings {
         every: seconds("self_test.every_s", given.every_s)?,
         again: seconds("self_test.again_s", given.again_s)?,
         run_within: seconds("self_test.run_within_s", given.run_within_s)?,
@@ -574,10 +574,10 @@ fn rootfs(given: &RootfsSection) -> anyhow::Result<RootfsConfig> {
 mod tests {
     use super::*;
 
-    fn check(text: &str) -> Result<Config, String> {
+    fn check(text: &str) -> Result<AgentConfig, String> {
         let shim = format!("shim = \"/proc/self/exe\"\n{text}");
-        let file: File = toml::from_str(&shim).map_err(|error| error.to_string())?;
-        Config::check(file).map_err(|error| format!("{error:#}"))
+        let file: ConfigFile = toml::from_str(&shim).map_err(|error| error.to_string())?;
+        AgentConfig::check(file).map_err(|error| format!("{error:#}"))
     }
 
     #[test]
@@ -592,13 +592,13 @@ mod tests {
     #[test]
     fn the_sample_is_the_default() {
         // Keys whose default is the machine's are commented out: with them the sample is still good.
-        let said: File = toml::from_str(SAMPLE).unwrap();
-        assert_eq!(said, File::default());
+        let said: ConfigFile = toml::from_str(SAMPLE).unwrap();
+        assert_eq!(said, ConfigFile::default());
         let all: String = SAMPLE
             .lines()
             .map(|line| line.strip_prefix("#= ").unwrap_or(line).to_owned() + "\n")
             .collect();
-        let all: File = toml::from_str(&all).unwrap();
+        let all: ConfigFile = toml::from_str(&all).unwrap();
         assert!(all.state_dir.is_some() && all.capacity.memory_mb.is_some());
     }
 

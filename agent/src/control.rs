@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What may be asked.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Request {
+pub enum ControlRequest {
     /// Reserve room and run this.
     Start(Box<Start>),
     /// Stop it, gracefully.
@@ -81,7 +81,7 @@ pub struct Start {
 /// What is answered.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reply {
+pub enum ControlReply {
     /// It was done, or begun.
     Done,
     /// It was not, for this reason.
@@ -171,7 +171,8 @@ pub fn serve(listener: &UnixListener, service: &Service) {
         };
         if open.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS {
             open.fetch_sub(1, Ordering::AcqRel);
-            let busy = Reply::Failed(format!("{CONNECTIONS} conversations are open already"));
+            let busy =
+                ControlReply::Failed(format!("{CONNECTIONS} conversations are open already"));
             let _ = say(&stream, &busy);
             continue;
         }
@@ -189,7 +190,7 @@ pub fn serve(listener: &UnixListener, service: &Service) {
     }
 }
 
-fn say(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {
+fn say(mut stream: &UnixStream, reply: &ControlReply) -> io::Result<()> {
     let mut line = serde_json::to_vec(reply)?;
     line.push(b'\n');
     stream.write_all(&line)
@@ -208,46 +209,48 @@ fn converse(stream: &UnixStream, service: &Service) -> io::Result<()> {
         if line.last() != Some(&b'\n') {
             let told =
                 format!("a request may have {REQUEST_BYTES} bytes and must end with a line feed");
-            return say(stream, &Reply::Failed(told));
+            return say(stream, &ControlReply::Failed(told));
         }
         match serde_json::from_slice(&line) {
-            Ok(Request::Events) => return events(stream, &service.executor),
+            Ok(ControlRequest::Events) => return events(stream, &service.executor),
             Ok(request) => say(stream, &answer(service, request))?,
-            Err(error) => say(stream, &Reply::Failed(format!("not a request: {error}")))?,
+            Err(error) => say(stream, &ControlReply::Failed(format!("not a request: {error}")))?,
         }
     }
 }
 
-fn answer(service: &Service, request: Request) -> Reply {
+fn answer(service: &Service, request: ControlRequest) -> ControlReply {
     let executor = &service.executor;
     let done = |result: Result<(), CallError>| match result {
-        Ok(()) => Reply::Done,
-        Err(error) => Reply::Failed(error.to_string()),
+        Ok(()) => ControlReply::Done,
+        Err(error) => ControlReply::Failed(error.to_string()),
     };
-    let failed = |error: CallError| Reply::Failed(error.to_string());
+    let failed = |error: CallError| ControlReply::Failed(error.to_string());
     match request {
-        Request::Start(start) => start_one(executor, *start).unwrap_or_else(failed),
-        Request::Stop(guid) => done(executor.stop(guid)),
-        Request::Delete(guid) => done(executor.delete(guid)),
-        Request::List => executor.containers().map_or_else(failed, Reply::Containers),
-        Request::Show(guid) => executor
+        ControlRequest::Start(start) => start_one(executor, *start).unwrap_or_else(failed),
+        ControlRequest::Stop(guid) => done(executor.stop(guid)),
+        ControlRequest::Delete(guid) => done(executor.delete(guid)),
+        ControlRequest::List => executor.containers().map_or_else(failed, ControlReply::Containers),
+        ControlRequest::Show(guid) => executor
             .container(guid)
-            .map_or_else(failed, |found| Reply::Container(found.map(Box::new))),
-        Request::Remaining => executor.remaining().map_or_else(failed, Reply::Remaining),
-        Request::Status => {
-            look(service).map_or_else(failed, |status| Reply::Status(Box::new(status)))
+            .map_or_else(failed, |found| ControlReply::Container(found.map(Box::new))),
+        ControlRequest::Remaining => {
+            executor.remaining().map_or_else(failed, ControlReply::Remaining)
         }
-        Request::Metrics => Reply::Metrics(metrics::text(service)),
-        Request::Members => members(service),
-        Request::Evacuate => match service.member.get() {
+        ControlRequest::Status => {
+            look(service).map_or_else(failed, |status| ControlReply::Status(Box::new(status)))
+        }
+        ControlRequest::Metrics => ControlReply::Metrics(metrics::text(service)),
+        ControlRequest::Members => members(service),
+        ControlRequest::Evacuate => match service.member.get() {
             Some(member) => {
                 member.rep.evacuate();
-                Reply::Done
+                ControlReply::Done
             }
-            None => Reply::Failed(NO_MEMBER.to_owned()),
+            None => ControlReply::Failed(NO_MEMBER.to_owned()),
         },
         // `converse` has taken it.
-        Request::Events => Reply::Done,
+        ControlRequest::Events => ControlReply::Done,
     }
 }
 
@@ -275,45 +278,47 @@ fn look(service: &Service) -> Result<Status, CallError> {
     Ok(Status { containers, remaining, rep, mesh })
 }
 
-fn members(service: &Service) -> Reply {
-    let Some(member) = service.member.get() else { return Reply::Failed(NO_MEMBER.to_owned()) };
+fn members(service: &Service) -> ControlReply {
+    let Some(member) = service.member.get() else {
+        return ControlReply::Failed(NO_MEMBER.to_owned());
+    };
     match service.runtime.block_on(member.mesh.members()) {
-        Ok(all) => Reply::Members(all.iter().map(MemberStatus::from).collect()),
-        Err(error) => Reply::Failed(error.to_string()),
+        Ok(all) => ControlReply::Members(all.iter().map(MemberStatus::from).collect()),
+        Err(error) => ControlReply::Failed(error.to_string()),
     }
 }
 
-fn start_one(executor: &ExecutorHandle, start: Start) -> Result<Reply, CallError> {
+fn start_one(executor: &ExecutorHandle, start: Start) -> Result<ControlReply, CallError> {
     let Start { owner, work } = start;
     if let Err(error) = work.validate() {
-        return Ok(Reply::Failed(error));
+        return Ok(ControlReply::Failed(error));
     }
     let guid = owner.container();
     if !is_container_id(guid.as_str()) {
         let told = format!("name {:?}: at most 63 letters, digits, _ and -", guid.as_str());
-        return Ok(Reply::Failed(told));
+        return Ok(ControlReply::Failed(told));
     }
     let wanted = ReservationRequest { owner, resources: work.resources() };
     if let Some((_, refusal)) = executor.reserve(vec![wanted])?.into_iter().next() {
-        return Ok(Reply::Failed(refusal.to_string()));
+        return Ok(ControlReply::Failed(refusal.to_string()));
     }
     executor.run(guid, work)?;
-    Ok(Reply::Done)
+    Ok(ControlReply::Done)
 }
 
 fn events(stream: &UnixStream, executor: &ExecutorHandle) -> io::Result<()> {
     let Ok(events) = executor.subscribe() else { return Ok(()) };
-    say(stream, &Reply::Done)?;
+    say(stream, &ControlReply::Done)?;
     loop {
         match events.recv_timeout(LOOK) {
-            Ok(event) => say(stream, &Reply::Event(event))?,
+            Ok(event) => say(stream, &ControlReply::Event(event))?,
             // Who has gone must not keep a place.
             Err(RecvTimeoutError::Timeout) if has_hung_up(stream) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    say(stream, &Reply::Failed("fell behind, or the agent has ended: list again".to_owned()))
+    say(stream, &ControlReply::Failed("fell behind, or the agent has ended: list again".to_owned()))
 }
 
 fn has_hung_up(stream: &UnixStream) -> bool {
@@ -323,21 +328,21 @@ fn has_hung_up(stream: &UnixStream) -> bool {
 
 /// The asking end.
 #[derive(Debug)]
-pub struct Client {
+pub struct ControlClient {
     stream: BufReader<UnixStream>,
 }
 
-impl Client {
+impl ControlClient {
     /// Talks to the agent behind this socket.
-    pub fn connect(path: &Path) -> anyhow::Result<Client> {
+    pub fn connect(path: &Path) -> anyhow::Result<ControlClient> {
         let stream = UnixStream::connect(path).with_context(|| {
             format!("no agent answers on {} (is it running? are you root?)", path.display())
         })?;
-        Ok(Client { stream: BufReader::new(stream) })
+        Ok(ControlClient { stream: BufReader::new(stream) })
     }
 
     /// Asks, and waits for the answer. What the agent refuses is an error.
-    pub fn ask(&mut self, request: &Request) -> anyhow::Result<Reply> {
+    pub fn ask(&mut self, request: &ControlRequest) -> anyhow::Result<ControlReply> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
         self.stream.get_mut().write_all(&line).context("ask the agent")?;
@@ -345,12 +350,12 @@ impl Client {
     }
 
     /// The next answer: for events, there is more than one.
-    pub fn hear(&mut self) -> anyhow::Result<Reply> {
+    pub fn hear(&mut self) -> anyhow::Result<ControlReply> {
         let mut line = String::new();
         self.stream.read_line(&mut line).context("hear the agent")?;
         anyhow::ensure!(!line.is_empty(), "the agent has ended");
         match serde_json::from_str(&line).context("understand the agent")? {
-            Reply::Failed(reason) => anyhow::bail!("{reason}"),
+            ControlReply::Failed(reason) => anyhow::bail!("{reason}"),
             reply => Ok(reply),
         }
     }

@@ -37,7 +37,7 @@ use crate::executor::logic::{
 };
 use crate::executor::workload::Workload;
 use crate::executor::write_ahead::NOT_KEPT;
-use crate::rep::assignments::Write;
+use crate::rep::assignments::AssignmentWrite;
 use crate::rep::logic::Rep;
 use crate::rep::status::RepStatus;
 
@@ -71,7 +71,7 @@ pub struct Writes {
     /// How far these are: [`Cell::progress`].
     pub progress: BTreeSet<ContainerGuid>,
     /// What this cell was assigned.
-    pub assignments: Option<Write>,
+    pub assignments: Option<AssignmentWrite>,
 }
 
 /// What came of the writing. Whatever is not named here was written.

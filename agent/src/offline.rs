@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-use crate::config::Config;
+use crate::config::AgentConfig;
 use crate::run::open;
 use crate::runtime::machine::Machine;
 use crate::runtime::shim::{Shim, Shims};
@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Removes every container of a cell, its network and its mounts, and says how many there were. One that
 /// cannot be removed does not keep the others; what is known of it stays, so that this can be done again.
 /// Layers and downloads stay.
-pub(crate) fn clean(config: &Config) -> anyhow::Result<usize> {
+pub(crate) fn clean(config: &AgentConfig) -> anyhow::Result<usize> {
     if is_bare(config) {
         return Ok(0);
     }
@@ -51,7 +51,7 @@ pub(crate) fn clean(config: &Config) -> anyhow::Result<usize> {
 
 /// Whether there is nothing to remove: no agent ran here, or what it left is gone already. Then nothing
 /// need be set up either, which may not even be possible where no agent could run.
-fn is_bare(config: &Config) -> bool {
+fn is_bare(config: &AgentConfig) -> bool {
     let is_empty = |folder: &Path| {
         std::fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none())
     };
@@ -74,7 +74,7 @@ pub(crate) struct Asked {
 
 /// Asks all that runs in containers to end, as a stop would, and waits for as long as a stop would. No
 /// record is changed: what the cell was assigned is started again at the next boot.
-pub(crate) fn end_processes(config: &Config) -> anyhow::Result<Asked> {
+pub(crate) fn end_processes(config: &AgentConfig) -> anyhow::Result<Asked> {
     let shims = Shims::new(&config.machine.state.join("containers"), &config.machine.shim);
     let deadline = Instant::now() + config.settings.steps.graceful_shutdown_interval;
     let mut asked = 0;

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 use volvox_mesh::driver::Mesh;
 
-use crate::config::{Config, own_address};
+use crate::config::{AgentConfig, own_address};
 use crate::executor::driver::ExecutorHandle;
 use crate::executor::store::ContainerRecords;
 use crate::rep::driver::{Entrance, Parts, RepHandle};
@@ -30,7 +30,7 @@ const LOOK_FOR_MEMBERSHIP: Duration = Duration::from_secs(1);
 const LOOK_AT_ADDRESS: Duration = Duration::from_secs(5);
 
 /// Runs the agent, until it is told to end or has been evacuated. Containers go on without it.
-pub fn run(config: &Config) -> anyhow::Result<()> {
+pub fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(32)
@@ -88,7 +88,7 @@ fn begin_anew() -> anyhow::Result<()> {
 
 /// Waits until this machine is reached by another address than it was at the start. At a boot that is
 /// when the network comes up: the agent does not wait for it.
-async fn moved(config: &Config) {
+async fn moved(config: &AgentConfig) {
     if !config.address_is_found {
         return std::future::pending().await;
     }
@@ -105,7 +105,7 @@ async fn moved(config: &Config) {
 
 /// The rep and the mesh, once this machine is a member.
 #[derive(Clone)]
-pub struct Member {
+pub struct CellMember {
     /// What represents the containers.
     pub rep: RepHandle,
     /// The mesh.
@@ -113,7 +113,7 @@ pub struct Member {
 }
 
 /// Filled when the machine is a member.
-pub type Membership = Arc<OnceLock<Member>>;
+pub type Membership = Arc<OnceLock<CellMember>>;
 
 struct Signals {
     terminate: Signal,
@@ -133,7 +133,7 @@ impl Signals {
 
 /// One life: becomes a member when it can, and ends when it is told to.
 async fn live(
-    config: &Config,
+    config: &AgentConfig,
     executor: ExecutorHandle,
     membership: &Membership,
     mut signals: Signals,
@@ -195,7 +195,7 @@ fn evacuate(by: &str, membership: &Membership) {
 
 /// Becomes a member: at once if it has joined, or in the background as soon as it has.
 async fn begin(
-    config: &Config,
+    config: &AgentConfig,
     executor: ExecutorHandle,
     membership: &Membership,
     evacuated: oneshot::Sender<()>,
@@ -219,7 +219,7 @@ async fn begin(
 }
 
 async fn become_member(
-    config: &Config,
+    config: &AgentConfig,
     executor: ExecutorHandle,
     membership: &Membership,
     evacuated: oneshot::Sender<()>,
@@ -242,7 +242,7 @@ async fn become_member(
     entrance.start(parts, mesh.clone(), tokio::runtime::Handle::current())?;
     info!(address = %mesh.listens_at(), "member of the mesh");
     tokio::spawn(gossip::follow(mesh.clone(), config.mesh.info.clone(), rep.clone()));
-    let _first = membership.set(Member { rep, mesh });
+    let _first = membership.set(CellMember { rep, mesh });
     Ok(())
 }
 
@@ -275,7 +275,7 @@ fn notify(states: &[NotifyState<'_>]) {
 }
 
 /// The machine and what is known of its containers.
-pub(crate) fn open(config: &Config) -> anyhow::Result<ExecutorHandle> {
+pub(crate) fn open(config: &AgentConfig) -> anyhow::Result<ExecutorHandle> {
     anyhow::ensure!(nix::unistd::geteuid().is_root(), "containers need root: run it as root");
     raise_open_files(config.settings.capacity.containers)?;
     let mut builder = std::fs::DirBuilder::new();

@@ -15,7 +15,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use volvox_agent::container::guid::ContainerGuid;
-use volvox_agent::control::{Reply, Request};
+use volvox_agent::control::{ControlReply, ControlRequest};
 use volvox_agent::executor::store::ContainerRecords;
 use volvox_agent::runtime::machine::ShimTimeouts;
 use volvox_protocol::container::ContainerState;
@@ -226,9 +226,9 @@ fn an_agent_killed_at_any_time_under_load_loses_nothing() {
         let (owner, work) = cell.work(&format!("r{round}"), counting());
         let guid = owner.container();
         let start = volvox_agent::control::Start { owner, work };
-        client.ask(&Request::Start(Box::new(start))).unwrap();
-        until("it runs", || match client.ask(&Request::Show(guid.clone())).unwrap() {
-            Reply::Container(Some(view)) => {
+        client.ask(&ControlRequest::Start(Box::new(start))).unwrap();
+        until("it runs", || match client.ask(&ControlRequest::Show(guid.clone())).unwrap() {
+            ControlReply::Container(Some(view)) => {
                 (view.container.state == ContainerState::Running).then_some(())
             }
             other => panic!("{other:?}"),
@@ -245,14 +245,14 @@ fn an_agent_killed_at_any_time_under_load_loses_nothing() {
             let (owner, work) = cell.work(&format!("r{round}-{nth}"), counting());
             let guid = owner.container();
             let start = volvox_agent::control::Start { owner, work };
-            match client.ask(&Request::Start(Box::new(start))) {
+            match client.ask(&ControlRequest::Start(Box::new(start))) {
                 Ok(_) => acknowledged.push(guid.clone()),
                 Err(_) => break,
             }
             if nth % 4 == 3 {
                 // Whether it goes when the agent dies before it answers, cannot be known.
                 acknowledged.pop();
-                let _ = client.ask(&Request::Delete(guid));
+                let _ = client.ask(&ControlRequest::Delete(guid));
             }
         }
         killer.join().unwrap();
@@ -262,7 +262,9 @@ fn an_agent_killed_at_any_time_under_load_loses_nothing() {
     let mut client = agent.client();
     let mut running = 0;
     for guid in &acknowledged {
-        let Reply::Container(found) = client.ask(&Request::Show(guid.clone())).unwrap() else {
+        let ControlReply::Container(found) =
+            client.ask(&ControlRequest::Show(guid.clone())).unwrap()
+        else {
             panic!("no answer")
         };
         // What was acknowledged is known. What was being made, or about to be started, when the
@@ -273,10 +275,12 @@ fn an_agent_killed_at_any_time_under_load_loses_nothing() {
         running += usize::from(view.container.state == ContainerState::Running);
     }
     assert!(running >= ROUNDS, "{running} of {} run", acknowledged.len());
-    let Reply::Containers(all) = client.ask(&Request::List).unwrap() else { panic!("no answer") };
+    let ControlReply::Containers(all) = client.ask(&ControlRequest::List).unwrap() else {
+        panic!("no answer")
+    };
     assert!(all.len() >= acknowledged.len());
     for view in all {
-        client.ask(&Request::Delete(view.container.guid)).unwrap();
+        client.ask(&ControlRequest::Delete(view.container.guid)).unwrap();
     }
     drop(client);
     drop(agent);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use nix::sched::{CloneFlags, unshare};
-use volvox_agent::control::{Client, Reply, Request, Start};
+use volvox_agent::control::{ControlClient, ControlReply, ControlRequest, Start};
 use volvox_agent::executor::logic::ContainerView;
 use volvox_agent::executor::workload::{Owner, Workload};
 use volvox_agent::runtime::shim::Shims;
@@ -49,7 +49,7 @@ fn measure() -> anyhow::Result<(Duration, usize)> {
     let mut agent = cell.start()?;
     let mut client = agent.client(&cell)?;
     for nth in 0..CONTAINERS {
-        client.ask(&Request::Start(Box::new(work(&cell.name(nth))?)))?;
+        client.ask(&ControlRequest::Start(Box::new(work(&cell.name(nth))?)))?;
     }
     wait_until_all_run(&mut client)?;
     let before = cell.first_processes()?;
@@ -66,7 +66,7 @@ fn measure() -> anyhow::Result<(Duration, usize)> {
     let same = before.iter().filter(|it| after.contains(it)).count();
     let lost = CONTAINERS - same.min(running);
     for view in views {
-        client.ask(&Request::Delete(view.container.guid))?;
+        client.ask(&ControlRequest::Delete(view.container.guid))?;
     }
     drop((client, agent));
     cell.clean()?;
@@ -98,14 +98,14 @@ fn work(name: &str) -> anyhow::Result<Start> {
     Ok(Start { owner, work: Workload::Lrp(Arc::new(definition)) })
 }
 
-fn list(client: &mut Client) -> anyhow::Result<Vec<ContainerView>> {
-    match client.ask(&Request::List)? {
-        Reply::Containers(views) => Ok(views),
+fn list(client: &mut ControlClient) -> anyhow::Result<Vec<ContainerView>> {
+    match client.ask(&ControlRequest::List)? {
+        ControlReply::Containers(views) => Ok(views),
         other => bail!("the agent answered {other:?}"),
     }
 }
 
-fn wait_until_all_run(client: &mut Client) -> anyhow::Result<()> {
+fn wait_until_all_run(client: &mut ControlClient) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let views = list(client)?;
@@ -203,14 +203,14 @@ impl Drop for Cell {
 struct Agent(Child);
 
 impl Agent {
-    fn client(&mut self, cell: &Cell) -> anyhow::Result<Client> {
+    fn client(&mut self, cell: &Cell) -> anyhow::Result<ControlClient> {
         let socket = cell.folder.path().join("run/agent.sock");
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.0.try_wait()? {
                 bail!("the agent has ended: {status}");
             }
-            if let Ok(client) = Client::connect(&socket) {
+            if let Ok(client) = ControlClient::connect(&socket) {
                 return Ok(client);
             }
             ensure!(Instant::now() < deadline, "the agent does not answer");

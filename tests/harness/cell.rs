@@ -12,8 +12,8 @@ use volvox_agent::container::runtime::Standing;
 use volvox_agent::core::{Cell as Core, CellInput, Joining, ReplyId, WriteResult, Writes};
 use volvox_agent::executor::logic::{ExecutorSettings, RecoveredContainer, SavedContainer};
 use volvox_agent::executor::workload::Workload;
-use volvox_agent::rep::assignments::{Text, Write};
-use volvox_agent::rep::logic::Settings;
+use volvox_agent::rep::assignments::{AssignmentText, AssignmentWrite};
+use volvox_agent::rep::logic::RepSettings;
 use volvox_agent::runtime::fake::FakeMachine;
 use volvox_mesh::member::MemberInput;
 use volvox_mesh::simulation::sample_info;
@@ -47,9 +47,9 @@ impl Disk {
     }
 
     /// A write that was not finished, or not acknowledged: any part of it may be there.
-    fn tear(&mut self, write: Write, random: &mut SplitMix) {
+    fn tear(&mut self, write: AssignmentWrite, random: &mut SplitMix) {
         match write {
-            Write::Append(bytes) => {
+            AssignmentWrite::Append(bytes) => {
                 let part = random.below(bytes.len() + 1);
                 self.assignments.extend_from_slice(&bytes[..part]);
                 // What was given to the file may be there before what is in it.
@@ -57,7 +57,7 @@ impl Disk {
                     self.assignments.resize(self.assignments.len() + bytes.len() - part, 0);
                 }
             }
-            Write::Replace(bytes) => {
+            AssignmentWrite::Replace(bytes) => {
                 // It was put in its place, or was not.
                 if random.once_in(2) {
                     self.assignments = bytes;
@@ -191,7 +191,7 @@ impl Cell {
         if let Some(guid) = records.into_iter().find(|it| !containers.contains(*it)) {
             return Some(format!("a record of {guid} is left"));
         }
-        let (on_disk, _) = Text::open(&self.disk.assignments);
+        let (on_disk, _) = AssignmentText::open(&self.disk.assignments);
         let assigned = on_disk.list().into_iter().map(|it| ContainerGuid::from(it.instance));
         let assigned: BTreeSet<ContainerGuid> = assigned.collect();
         (assigned != *containers).then(|| format!("the disk has {assigned:?} as assigned"))
@@ -229,9 +229,9 @@ impl World {
         let settings = ExecutorSettings::new(cell.id.clone(), Cell::room());
         let (core, writes) = Core::recover(local, settings, found.collect());
         let zone = format!("z{}", nth % 3);
-        let (assignments, _torn) = Text::open(&cell.disk.assignments);
+        let (assignments, _torn) = AssignmentText::open(&cell.disk.assignments);
         let joining = Joining {
-            settings: Settings::new(cell.id.clone(), &zone),
+            settings: RepSettings::new(cell.id.clone(), &zone),
             self_test: None,
             assignments,
             load_version: wall.as_nanos() / 1_000,
@@ -430,8 +430,8 @@ impl World {
                     disk.tear(torn, &mut self.random);
                     self.count("assignments not written");
                 }
-                Write::Append(bytes) => disk.assignments.extend_from_slice(&bytes),
-                Write::Replace(bytes) => disk.assignments = bytes,
+                AssignmentWrite::Append(bytes) => disk.assignments.extend_from_slice(&bytes),
+                AssignmentWrite::Replace(bytes) => disk.assignments = bytes,
             }
         }
         Some(result)

@@ -205,9 +205,9 @@ fn installed_configurations_are_the_defaults() {
     volvox_coordinator::config::CoordinatorConfig::parse(&on, Some(Path::new("/x"))).unwrap();
 
     let agent = volvox_tests::installed_configuration(samples[0]);
-    let of = |text: &str| toml::from_str::<volvox_agent::config::File>(text).unwrap();
-    assert_eq!(of(&agent), volvox_agent::config::File::default());
-    assert_ne!(of(&switched_on(&agent)), volvox_agent::config::File::default());
+    let of = |text: &str| toml::from_str::<volvox_agent::config::ConfigFile>(text).unwrap();
+    assert_eq!(of(&agent), volvox_agent::config::ConfigFile::default());
+    assert_ne!(of(&switched_on(&agent)), volvox_agent::config::ConfigFile::default());
     for key in ["memory_mb", "disk_mb", "host_address", "certificates"] {
         let line = agent.lines().find(|it| it.starts_with(&format!("#{key} = "))).unwrap();
         assert!(line.ends_with("# an example"), "{line}");

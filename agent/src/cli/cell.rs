@@ -11,8 +11,8 @@ use volvox_protocol::cell::CellCapacity;
 use volvox_protocol::time::Timestamp;
 
 use super::say;
-use crate::config::Config;
-use crate::control::{Client, Reply, Request, Status};
+use crate::config::AgentConfig;
+use crate::control::{ControlClient, ControlReply, ControlRequest, Status};
 use crate::gossip;
 
 /// Of stdin no more than this is read for a line.
@@ -38,11 +38,11 @@ pub(super) fn line(given: String) -> anyhow::Result<String> {
 }
 
 /// Joins the mesh with a line.
-pub(super) fn join(config: &Config, line: &str) -> anyhow::Result<ExitCode> {
+pub(super) fn join(config: &AgentConfig, line: &str) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(gossip::join(&config.mesh, line))?;
     say(&format!("joined as cell {}", config.settings.cell_id));
-    let Ok(mut client) = Client::connect(&config.socket()) else {
+    let Ok(mut client) = ControlClient::connect(&config.socket()) else {
         say("now start the agent: systemctl start volvox-agent, or volvox-agent run");
         return Ok(ExitCode::SUCCESS);
     };
@@ -63,8 +63,8 @@ pub(super) fn join(config: &Config, line: &str) -> anyhow::Result<ExitCode> {
 }
 
 /// How the cell is doing.
-pub(super) fn status(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
-    let status = ask_status(&mut Client::connect(&config.socket())?)?;
+pub(super) fn status(config: &AgentConfig, json: bool) -> anyhow::Result<ExitCode> {
+    let status = ask_status(&mut ControlClient::connect(&config.socket())?)?;
     if json {
         say(&serde_json::to_string_pretty(&status)?);
         return Ok(ExitCode::SUCCESS);
@@ -102,9 +102,9 @@ pub(super) fn status(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn ask_status(client: &mut Client) -> anyhow::Result<Status> {
-    match client.ask(&Request::Status)? {
-        Reply::Status(status) => Ok(*status),
+fn ask_status(client: &mut ControlClient) -> anyhow::Result<Status> {
+    match client.ask(&ControlRequest::Status)? {
+        ControlReply::Status(status) => Ok(*status),
         other => bail!("the agent answered {other:?}"),
     }
 }
@@ -123,8 +123,9 @@ fn days_left(until: Timestamp) -> String {
 }
 
 /// The members of the mesh, as this cell sees them.
-pub(super) fn members(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
-    let Reply::Members(mut members) = Client::connect(&config.socket())?.ask(&Request::Members)?
+pub(super) fn members(config: &AgentConfig, json: bool) -> anyhow::Result<ExitCode> {
+    let ControlReply::Members(mut members) =
+        ControlClient::connect(&config.socket())?.ask(&ControlRequest::Members)?
     else {
         bail!("the agent did not answer with members");
     };
@@ -155,18 +156,18 @@ pub(super) fn members(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 /// What is used now.
-pub(super) fn metrics(config: &Config) -> anyhow::Result<ExitCode> {
-    match Client::connect(&config.socket())?.ask(&Request::Metrics)? {
-        Reply::Metrics(text) => say(text.trim_end()),
+pub(super) fn metrics(config: &AgentConfig) -> anyhow::Result<ExitCode> {
+    match ControlClient::connect(&config.socket())?.ask(&ControlRequest::Metrics)? {
+        ControlReply::Metrics(text) => say(text.trim_end()),
         other => bail!("the agent answered {other:?}"),
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Hands all work over. With `wait` it tells how that goes until the cell is empty.
-pub(super) fn evacuate(config: &Config, wait: bool) -> anyhow::Result<ExitCode> {
-    let mut client = Client::connect(&config.socket())?;
-    client.ask(&Request::Evacuate)?;
+pub(super) fn evacuate(config: &AgentConfig, wait: bool) -> anyhow::Result<ExitCode> {
+    let mut client = ControlClient::connect(&config.socket())?;
+    client.ask(&ControlRequest::Evacuate)?;
     if !wait {
         say("the cell hands its work over; the agent ends when it is empty (volvox-agent status)");
         return Ok(ExitCode::SUCCESS);

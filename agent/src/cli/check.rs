@@ -10,9 +10,9 @@ use volvox_mesh::tls::config::system_clock;
 use volvox_mesh::tls::credentials::MemberFolder;
 
 use super::say;
-use crate::config::Config;
+use crate::config::AgentConfig;
 use crate::container::spec::Hierarchy;
-use crate::control::{Client, Reply, Request};
+use crate::control::{ControlClient, ControlReply, ControlRequest};
 use crate::runtime::net::link;
 use crate::runtime::net::netlink::Socket;
 
@@ -21,12 +21,12 @@ use crate::runtime::net::netlink::Socket;
 struct Finding {
     what: &'static str,
     #[serde(flatten)]
-    verdict: Verdict,
+    verdict: Preflight,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
-enum Verdict {
+enum Preflight {
     /// As it should be.
     Good { found: String },
     /// It works, and could be better.
@@ -35,21 +35,21 @@ enum Verdict {
     Bad { found: String, advice: String },
 }
 
-fn good(found: impl Into<String>) -> Verdict {
-    Verdict::Good { found: found.into() }
+fn good(found: impl Into<String>) -> Preflight {
+    Preflight::Good { found: found.into() }
 }
 
-fn warning(found: impl Into<String>, advice: &str) -> Verdict {
-    Verdict::Warning { found: found.into(), advice: advice.to_owned() }
+fn warning(found: impl Into<String>, advice: &str) -> Preflight {
+    Preflight::Warning { found: found.into(), advice: advice.to_owned() }
 }
 
-fn bad(found: impl Into<String>, advice: &str) -> Verdict {
-    Verdict::Bad { found: found.into(), advice: advice.to_owned() }
+fn bad(found: impl Into<String>, advice: &str) -> Preflight {
+    Preflight::Bad { found: found.into(), advice: advice.to_owned() }
 }
 
 /// Looks at everything. 1: something is bad.
-pub(super) fn run(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
-    let runs = Client::connect(&config.socket()).ok();
+pub(super) fn run(config: &AgentConfig, json: bool) -> anyhow::Result<ExitCode> {
+    let runs = ControlClient::connect(&config.socket()).ok();
     let findings = [
         ("root", root()),
         ("kernel", kernel()),
@@ -74,18 +74,18 @@ pub(super) fn run(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
     } else {
         findings.iter().for_each(tell);
     }
-    let is_bad = findings.iter().any(|it| matches!(it.verdict, Verdict::Bad { .. }));
+    let is_bad = findings.iter().any(|it| matches!(it.verdict, Preflight::Bad { .. }));
     Ok(if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn tell(finding: &Finding) {
     let what = finding.what;
     match &finding.verdict {
-        Verdict::Good { found } => say(&format!("good  {what:<16} {found}")),
-        Verdict::Warning { found, advice } => {
+        Preflight::Good { found } => say(&format!("good  {what:<16} {found}")),
+        Preflight::Warning { found, advice } => {
             say(&format!("warn  {what:<16} {found}\n      {:<16} -> {advice}", ""));
         }
-        Verdict::Bad { found, advice } => {
+        Preflight::Bad { found, advice } => {
             say(&format!("BAD   {what:<16} {found}\n      {:<16} -> {advice}", ""));
         }
     }
@@ -95,7 +95,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-fn root() -> Verdict {
+fn root() -> Preflight {
     if nix::unistd::geteuid().is_root() {
         good("yes")
     } else {
@@ -103,7 +103,7 @@ fn root() -> Verdict {
     }
 }
 
-fn kernel() -> Verdict {
+fn kernel() -> Preflight {
     let release = read("/proc/sys/kernel/osrelease");
     let mut numbers = release.split(['.', '-']).map(|it| it.parse::<u32>().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
@@ -117,7 +117,7 @@ fn kernel() -> Verdict {
     }
 }
 
-fn user_namespaces() -> Verdict {
+fn user_namespaces() -> Preflight {
     let most: u64 = read("/proc/sys/user/max_user_namespaces").parse().unwrap_or(0);
     if most > 0 {
         good(format!("up to {most}"))
@@ -126,7 +126,7 @@ fn user_namespaces() -> Verdict {
     }
 }
 
-fn overlay() -> Verdict {
+fn overlay() -> Preflight {
     let known = read("/proc/filesystems").lines().any(|it| it.ends_with("\toverlay"));
     if known {
         good("there")
@@ -135,7 +135,7 @@ fn overlay() -> Verdict {
     }
 }
 
-fn cgroups() -> Verdict {
+fn cgroups() -> Preflight {
     let wanted = ["memory", "cpu", "pids"];
     let advice = "mount cgroup2 on /sys/fs/cgroup with its controllers (systemd does)";
     match Hierarchy::detect() {
@@ -172,7 +172,7 @@ fn cgroups() -> Verdict {
 }
 
 /// Tries it, in a network of its own that goes with the thread.
-fn network() -> Verdict {
+fn network() -> Preflight {
     let tried = std::thread::spawn(|| -> Result<(), String> {
         let told = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
         unshare(CloneFlags::CLONE_NEWNET).map_err(|it| told("a network namespace", &it))?;
@@ -190,7 +190,7 @@ fn network() -> Verdict {
     }
 }
 
-fn seccomp() -> Verdict {
+fn seccomp() -> Preflight {
     let actions = read("/proc/sys/kernel/seccomp/actions_avail");
     if actions.contains("errno") {
         good("there")
@@ -199,7 +199,7 @@ fn seccomp() -> Verdict {
     }
 }
 
-fn memory(config: &Config) -> Verdict {
+fn memory(config: &AgentConfig) -> Preflight {
     let promised = config.settings.capacity.memory_mb;
     let text = read("/proc/meminfo");
     let line = text.lines().find_map(|it| it.strip_prefix("MemTotal:")).unwrap_or_default();
@@ -212,7 +212,7 @@ fn memory(config: &Config) -> Verdict {
     }
 }
 
-fn disk(state: &Path) -> Verdict {
+fn disk(state: &Path) -> Preflight {
     let there = state.ancestors().find(|it| it.exists()).unwrap_or(Path::new("/"));
     let Ok(stat) = nix::sys::statvfs::statvfs(there) else {
         return bad(format!("{} cannot be looked at", there.display()), "check state_dir");
@@ -232,7 +232,7 @@ fn disk(state: &Path) -> Verdict {
     }
 }
 
-fn ports(config: &Config) -> Verdict {
+fn ports(config: &AgentConfig) -> Preflight {
     let range = &config.machine.network.port_range;
     let (first, last) = (*range.start(), *range.end());
     let text = read("/proc/sys/net/ipv4/ip_local_port_range");
@@ -247,7 +247,7 @@ fn ports(config: &Config) -> Verdict {
     }
 }
 
-fn mesh_port(config: &Config, agent_runs: bool) -> Verdict {
+fn mesh_port(config: &AgentConfig, agent_runs: bool) -> Preflight {
     let listen = config.mesh.listen;
     if agent_runs {
         return good(format!("{listen}/udp, in use by the agent"));
@@ -260,7 +260,7 @@ fn mesh_port(config: &Config, agent_runs: bool) -> Verdict {
     }
 }
 
-fn clock() -> Verdict {
+fn clock() -> Preflight {
     // A machine without a battery begins in 1970, or at the time of its last shutdown.
     const SOME_TIME_AGO: u64 = 1_767_225_600;
     let now = system_clock()().as_nanos() / 1_000_000_000;
@@ -281,7 +281,7 @@ fn clock() -> Verdict {
     }
 }
 
-fn membership(config: &Config) -> Verdict {
+fn membership(config: &AgentConfig) -> Preflight {
     if !config.mesh.is_member() {
         return warning(
             "no member of a cluster yet",
@@ -313,12 +313,12 @@ fn membership(config: &Config) -> Verdict {
     }
 }
 
-fn agent(client: Option<Client>) -> Verdict {
+fn agent(client: Option<ControlClient>) -> Preflight {
     let Some(mut client) = client else {
         return warning("does not run", "systemctl start volvox-agent, or volvox-agent run");
     };
-    match client.ask(&Request::Status) {
-        Ok(Reply::Status(status)) => match status.rep {
+    match client.ask(&ControlRequest::Status) {
+        Ok(ControlReply::Status(status)) => match status.rep {
             None => good("runs, by itself"),
             Some(rep) if rep.coordinator => good("runs, and a coordinator is there"),
             Some(_) => warning(

@@ -16,9 +16,9 @@ use volvox_protocol::id::InstanceGuid;
 use volvox_protocol::task::TaskDefinition;
 
 use super::{say, terminal};
-use crate::config::Config;
+use crate::config::AgentConfig;
 use crate::container::guid::ContainerGuid;
-use crate::control::{Client, Reply, Request, Start};
+use crate::control::{ControlClient, ControlReply, ControlRequest, Start};
 use crate::executor::logic::ContainerView;
 use crate::executor::workload::{Owner, Workload};
 use crate::runtime::log_reader::{LogReader, Position};
@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// What to do with containers.
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum ContainerCommand {
     /// Start a container: of a program, or of a whole definition.
     #[command(after_help = START_EXAMPLES)]
     Start {
@@ -119,10 +119,10 @@ const START_EXAMPLES: &str = "Examples:
   volvox-agent container start --task task.json";
 
 /// Does it.
-pub(super) fn run(config: &Config, command: Command) -> anyhow::Result<ExitCode> {
-    let client = || Client::connect(&config.socket());
+pub(super) fn run(config: &AgentConfig, command: ContainerCommand) -> anyhow::Result<ExitCode> {
+    let client = || ControlClient::connect(&config.socket());
     match command {
-        Command::Start {
+        ContainerCommand::Start {
             name,
             rootfs,
             user,
@@ -165,25 +165,25 @@ pub(super) fn run(config: &Config, command: Command) -> anyhow::Result<ExitCode>
             };
             start(&mut client()?, owner, work, json)
         }
-        Command::List { json } => list(&mut client()?, json),
-        Command::Show { name } => {
+        ContainerCommand::List { json } => list(&mut client()?, json),
+        ContainerCommand::Show { name } => {
             let view = show(&mut client()?, &guid(&name)?)?;
             say(&serde_json::to_string_pretty(&view)?);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Logs { name, follow } => logs(config, &guid(&name)?, follow),
-        Command::Exec { name, user, program } => {
+        ContainerCommand::Logs { name, follow } => logs(config, &guid(&name)?, follow),
+        ContainerCommand::Exec { name, user, program } => {
             let shims = shims(config);
             let guid = guid(&name)?;
             terminal::exec(&shims, guid.as_str(), &user, &program)
         }
-        Command::Stop { name } => stop(&mut client()?, &guid(&name)?),
-        Command::Delete { names, all } => delete(&mut client()?, &names, all),
-        Command::Events => events(&mut client()?),
+        ContainerCommand::Stop { name } => stop(&mut client()?, &guid(&name)?),
+        ContainerCommand::Delete { names, all } => delete(&mut client()?, &names, all),
+        ContainerCommand::Events => events(&mut client()?),
     }
 }
 
-fn shims(config: &Config) -> Shims {
+fn shims(config: &AgentConfig) -> Shims {
     Shims::new(&config.machine.state.join("containers"), &config.machine.shim)
 }
 
@@ -209,13 +209,13 @@ fn by_hand(name: Option<String>) -> anyhow::Result<Owner> {
 
 /// Starts it and waits until it runs, or has ended.
 fn start(
-    client: &mut Client,
+    client: &mut ControlClient,
     owner: Owner,
     work: Workload,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     let guid = owner.container();
-    client.ask(&Request::Start(Box::new(Start { owner, work })))?;
+    client.ask(&ControlRequest::Start(Box::new(Start { owner, work })))?;
     let view = wait(client, &guid, |state| {
         matches!(state, ContainerState::Running | ContainerState::Completed)
     })?;
@@ -227,16 +227,16 @@ fn start(
     Ok(if view.container.result.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn show(client: &mut Client, guid: &ContainerGuid) -> anyhow::Result<ContainerView> {
-    match client.ask(&Request::Show(guid.clone()))? {
-        Reply::Container(Some(view)) => Ok(*view),
-        Reply::Container(None) => bail!("there is no container {guid}"),
+fn show(client: &mut ControlClient, guid: &ContainerGuid) -> anyhow::Result<ContainerView> {
+    match client.ask(&ControlRequest::Show(guid.clone()))? {
+        ControlReply::Container(Some(view)) => Ok(*view),
+        ControlReply::Container(None) => bail!("there is no container {guid}"),
         other => bail!("the agent answered {other:?}"),
     }
 }
 
 fn wait(
-    client: &mut Client,
+    client: &mut ControlClient,
     guid: &ContainerGuid,
     enough: impl Fn(ContainerState) -> bool,
 ) -> anyhow::Result<ContainerView> {
@@ -274,8 +274,8 @@ fn line(view: &ContainerView) -> String {
     text.trim_end().to_owned()
 }
 
-fn list(client: &mut Client, json: bool) -> anyhow::Result<ExitCode> {
-    let Reply::Containers(views) = client.ask(&Request::List)? else {
+fn list(client: &mut ControlClient, json: bool) -> anyhow::Result<ExitCode> {
+    let ControlReply::Containers(views) = client.ask(&ControlRequest::List)? else {
         bail!("the agent did not list its containers");
     };
     if json {
@@ -289,7 +289,7 @@ fn list(client: &mut Client, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn logs(config: &Config, guid: &ContainerGuid, follow: bool) -> anyhow::Result<ExitCode> {
+fn logs(config: &AgentConfig, guid: &ContainerGuid, follow: bool) -> anyhow::Result<ExitCode> {
     let folder = shims(config).folder(guid.as_str()).join(LOGS);
     let opened = LogReader::open(&folder, Position::default());
     let mut reader = opened.with_context(|| format!("there is no log of {guid}"))?;
@@ -323,17 +323,17 @@ fn time(nanos: u64) -> String {
     format!("{:02}:{:02}:{:02}.{ms:03}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
-fn stop(client: &mut Client, guid: &ContainerGuid) -> anyhow::Result<ExitCode> {
-    client.ask(&Request::Stop(guid.clone()))?;
+fn stop(client: &mut ControlClient, guid: &ContainerGuid) -> anyhow::Result<ExitCode> {
+    client.ask(&ControlRequest::Stop(guid.clone()))?;
     let view = wait(client, guid, |state| state == ContainerState::Completed)?;
     say(&line(&view));
     Ok(ExitCode::SUCCESS)
 }
 
-fn delete(client: &mut Client, names: &[String], all: bool) -> anyhow::Result<ExitCode> {
+fn delete(client: &mut ControlClient, names: &[String], all: bool) -> anyhow::Result<ExitCode> {
     let mut guids = Vec::new();
     if all {
-        let Reply::Containers(views) = client.ask(&Request::List)? else {
+        let ControlReply::Containers(views) = client.ask(&ControlRequest::List)? else {
             bail!("the agent did not list its containers");
         };
         guids.extend(views.into_iter().map(|view| view.container.guid));
@@ -342,17 +342,17 @@ fn delete(client: &mut Client, names: &[String], all: bool) -> anyhow::Result<Ex
         guids.push(guid(name)?);
     }
     for guid in guids {
-        client.ask(&Request::Delete(guid.clone()))?;
+        client.ask(&ControlRequest::Delete(guid.clone()))?;
         say(&format!("deleted {guid}"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn events(client: &mut Client) -> anyhow::Result<ExitCode> {
-    client.ask(&Request::Events)?;
+fn events(client: &mut ControlClient) -> anyhow::Result<ExitCode> {
+    client.ask(&ControlRequest::Events)?;
     loop {
         match client.hear()? {
-            Reply::Event(event) => say(&serde_json::to_string(&event)?),
+            ControlReply::Event(event) => say(&serde_json::to_string(&event)?),
             other => bail!("the agent said {other:?}"),
         }
     }

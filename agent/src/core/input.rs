@@ -7,8 +7,8 @@ use crate::container::guid::ContainerGuid;
 use crate::container::op::OpOutcome;
 use crate::executor::logic::ReservationRequest;
 use crate::executor::workload::Workload;
-use crate::rep::assignments::Text;
-use crate::rep::logic::{Settings, Unanswered};
+use crate::rep::assignments::AssignmentText;
+use crate::rep::logic::{AskFailure, RepSettings};
 use crate::rep::self_test;
 
 /// Names somebody who waits for a reply. Whoever asks makes it; none is used twice.
@@ -43,7 +43,7 @@ pub enum CellInput {
     /// This coordinator can be asked: the first, another one, or the same in a new life. Or none can.
     Coordinator(Option<MemberId>),
     /// What the coordinator says to a question, or why nothing is known of its answer.
-    Answered(AskId, Result<CoordinatorReply, Unanswered>),
+    Answered(AskId, Result<CoordinatorReply, AskFailure>),
     /// Hand the work over to others.
     Evacuate,
     /// Whether the cell is well, as somebody else than the self-test has found.
@@ -67,11 +67,11 @@ pub enum LocalCall {
 #[derive(Debug)]
 pub struct Joining {
     /// The rep's numbers.
-    pub settings: Settings,
+    pub settings: RepSettings,
     /// The self-test's, and the root file system that it uses; none: it is off.
-    pub self_test: Option<(self_test::Settings, String)>,
+    pub self_test: Option<(self_test::SelfTestSettings, String)>,
     /// What the cell was assigned before, and may have to start again.
-    pub assignments: Text,
+    pub assignments: AssignmentText,
     /// Its loads are numbered from here on: higher than those of every life before.
     pub load_version: u64,
     /// Items that a page of a sync asks for.

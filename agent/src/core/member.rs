@@ -16,8 +16,8 @@ use super::{
 use crate::container::guid::ContainerGuid;
 use crate::executor::logic::{ExecutorInput, ReservationRequest};
 use crate::executor::workload::{Owner, Workload};
-use crate::rep::assignments::{Text, Write};
-use crate::rep::logic::{Contact, Effect, Input, Rep, Unanswered};
+use crate::rep::assignments::{AssignmentText, AssignmentWrite};
+use crate::rep::logic::{AskFailure, Rep, RepInput, RepOutput, SessionId};
 use crate::rep::paging::Paging;
 use crate::rep::self_test::{self, SelfTest, test_definition};
 use crate::rep::status::{LoadStatus, RepStatus};
@@ -28,7 +28,7 @@ pub(super) struct Member {
     pub(super) rep: Rep,
     /// The self-test, and the root file system that it uses; none: it is off.
     test: Option<(SelfTest, String)>,
-    assignments: Text,
+    assignments: AssignmentText,
     /// Something was assigned, or is not any more, since they were last written.
     is_new: bool,
     coordinator: Option<MemberId>,
@@ -40,10 +40,10 @@ pub(super) struct Member {
 /// What an answer will be for.
 #[derive(Debug)]
 enum PendingAsk {
-    Report(Contact),
-    Fetch(Contact),
+    Report(SessionId),
+    Fetch(SessionId),
     /// A page of a sync, and those before it.
-    Sync(Contact, Box<Paging>),
+    Sync(SessionId, Box<Paging>),
 }
 
 impl Member {
@@ -72,7 +72,7 @@ impl Member {
 
     /// What is to be written of the assignments. A disk that did not take them is asked again with the
     /// next one, and now and then.
-    pub(super) fn take_write(&mut self, now: Timestamp) -> Option<Write> {
+    pub(super) fn take_write(&mut self, now: Timestamp) -> Option<AssignmentWrite> {
         let is_due = std::mem::take(&mut self.is_new) || self.assignments.tries_again(now);
         if is_due { self.assignments.take_write() } else { None }
     }
@@ -86,7 +86,7 @@ impl Cell {
     pub(super) fn join(&mut self, now: Timestamp, random: &mut SplitMix, joining: Joining) {
         let Joining { settings, self_test, assignments, load_version, page_items } = joining;
         let mut rep = Rep::new(now, settings, load_version);
-        rep.apply(now, Input::Assigned(assignments.list()));
+        rep.apply(now, RepInput::Assigned(assignments.list()));
         let test = self_test
             .map(|(settings, rootfs)| (SelfTest::new(now, settings, random.next()), rootfs));
         // What is torn on the disk is written anew.
@@ -122,7 +122,7 @@ impl Cell {
             }
             changed.push((guid.clone(), view));
         }
-        member.rep.apply(now, Input::Containers(changed, free));
+        member.rep.apply(now, RepInput::Containers(changed, free));
     }
 
     pub(super) fn ordered(
@@ -132,7 +132,7 @@ impl Cell {
         reply: ReplyId,
         orders: CellOrders,
     ) {
-        self.tell_rep(now, Input::Orders(reply.0, orders, random.next()));
+        self.tell_rep(now, RepInput::Orders(reply.0, orders, random.next()));
     }
 
     pub(super) fn met(&mut self, now: Timestamp, coordinator: Option<MemberId>) {
@@ -142,21 +142,21 @@ impl Cell {
         self.tell_rep(
             now,
             match coordinator {
-                Some(_) => Input::CoordinatorPresent,
-                None => Input::CoordinatorMissing,
+                Some(_) => RepInput::CoordinatorPresent,
+                None => RepInput::CoordinatorMissing,
             },
         );
     }
 
     pub(super) fn evacuate(&mut self, now: Timestamp) {
-        self.tell_rep(now, Input::Evacuate);
+        self.tell_rep(now, RepInput::Evacuate);
     }
 
     pub(super) fn healthy(&mut self, now: Timestamp, healthy: bool) {
-        self.tell_rep(now, Input::Healthy(healthy));
+        self.tell_rep(now, RepInput::Healthy(healthy));
     }
 
-    fn tell_rep(&mut self, now: Timestamp, input: Input) {
+    fn tell_rep(&mut self, now: Timestamp, input: RepInput) {
         if let Some(member) = &mut self.member {
             member.rep.apply(now, input);
         }
@@ -177,49 +177,49 @@ impl Cell {
         }
     }
 
-    fn follow_rep(&mut self, now: Timestamp, effect: Effect) {
+    fn follow_rep(&mut self, now: Timestamp, effect: RepOutput) {
         match effect {
-            Effect::Assign(assigned) => self.assign(|all| all.assign(&assigned)),
-            Effect::Unassign(instance) => self.assign(|all| all.unassign(&instance)),
-            Effect::Reserve(batch, wanted) => {
+            RepOutput::Assign(assigned) => self.assign(|all| all.assign(&assigned)),
+            RepOutput::Unassign(instance) => self.assign(|all| all.unassign(&instance)),
+            RepOutput::Reserve(batch, wanted) => {
                 let refused = self.reserve(now, wanted);
                 let refused = refused.into_iter().map(|(guid, why)| (guid, why.to_string()));
-                self.tell_rep(now, Input::Reserved(batch, refused.collect()));
+                self.tell_rep(now, RepInput::Reserved(batch, refused.collect()));
             }
-            Effect::Run(guid, work) => {
+            RepOutput::Run(guid, work) => {
                 if let Err(refusal) =
                     self.tell_executor(now, ExecutorInput::Run(guid.clone(), work))
                 {
-                    self.tell_rep(now, Input::NotRun(guid, refusal.to_string()));
+                    self.tell_rep(now, RepInput::NotRun(guid, refusal.to_string()));
                 }
             }
-            Effect::Stop(guid) => {
+            RepOutput::Stop(guid) => {
                 self.note_end(&guid, Ends::Stop);
                 // What is not there any more needs no stop.
                 let _ = self.tell_executor(now, ExecutorInput::Stop(guid));
             }
-            Effect::Delete(guid) => {
+            RepOutput::Delete(guid) => {
                 self.note_end(&guid, Ends::Delete);
                 let _ = self.tell_executor(now, ExecutorInput::Delete(guid));
             }
-            Effect::Answer(message, reply) => {
+            RepOutput::Answer(message, reply) => {
                 self.outputs.push(CellOutput::OrdersReply(ReplyId(message), reply));
             }
-            Effect::Report(contact, report) => {
+            RepOutput::Report(contact, report) => {
                 self.ask(now, PendingAsk::Report(contact), CoordinatorRequest::Report(report));
             }
-            Effect::Fetch(contact, asked) => {
+            RepOutput::Fetch(contact, asked) => {
                 self.ask(now, PendingAsk::Fetch(contact), CoordinatorRequest::Fetch(asked));
             }
-            Effect::Sync(contact, asked) => {
+            RepOutput::Sync(contact, asked) => {
                 let Some(member) = &self.member else { return };
                 let paging = Paging::new(asked, member.page_items);
                 self.ask_page(now, contact, Box::new(paging));
             }
-            Effect::PublishLoad(load) => self.outputs.push(CellOutput::PublishLoad(load)),
-            Effect::Inconceivable(guid, what) => self.note(Notice::Inconceivable(guid, what)),
-            Effect::Note(guid, what) => self.note(Notice::Rep(guid, what)),
-            Effect::Evacuated => self.outputs.push(CellOutput::Evacuated),
+            RepOutput::PublishLoad(load) => self.outputs.push(CellOutput::PublishLoad(load)),
+            RepOutput::Inconceivable(guid, what) => self.note(Notice::Inconceivable(guid, what)),
+            RepOutput::Note(guid, what) => self.note(Notice::Rep(guid, what)),
+            RepOutput::Evacuated => self.outputs.push(CellOutput::Evacuated),
         }
     }
 
@@ -233,7 +233,7 @@ impl Cell {
         }
     }
 
-    fn assign(&mut self, change: impl FnOnce(&mut Text)) {
+    fn assign(&mut self, change: impl FnOnce(&mut AssignmentText)) {
         if let Some(member) = &mut self.member {
             change(&mut member.assignments);
             member.is_new = true;
@@ -245,7 +245,7 @@ impl Cell {
     fn ask(&mut self, now: Timestamp, asked: PendingAsk, request: CoordinatorRequest) {
         let Some(member) = &mut self.member else { return };
         let Some(coordinator) = member.coordinator else {
-            return self.not_answered(now, asked, Unanswered::NotDone);
+            return self.not_answered(now, asked, AskFailure::NotDone);
         };
         member.last_ask += 1;
         let ask = AskId(member.last_ask);
@@ -254,12 +254,12 @@ impl Cell {
     }
 
     /// The next page of a sync, if there is one. The rep hears of all of them together.
-    fn ask_page(&mut self, now: Timestamp, contact: Contact, paging: Box<Paging>) {
+    fn ask_page(&mut self, now: Timestamp, contact: SessionId, paging: Box<Paging>) {
         match paging.next() {
             Some(next) => {
                 self.ask(now, PendingAsk::Sync(contact, paging), CoordinatorRequest::Sync(next));
             }
-            None => self.tell_rep(now, Input::Synced(contact, Ok(paging.into_pages()))),
+            None => self.tell_rep(now, RepInput::Synced(contact, Ok(paging.into_pages()))),
         }
     }
 
@@ -267,15 +267,15 @@ impl Cell {
         &mut self,
         now: Timestamp,
         ask: AskId,
-        answer: Result<CoordinatorReply, Unanswered>,
+        answer: Result<CoordinatorReply, AskFailure>,
     ) {
         let Some(asked) = self.member.as_mut().and_then(|it| it.asks.remove(&ask)) else { return };
         match (asked, answer) {
             (PendingAsk::Report(contact), Ok(CoordinatorReply::Report(reply))) => {
-                self.tell_rep(now, Input::Reported(contact, Ok(reply)));
+                self.tell_rep(now, RepInput::Reported(contact, Ok(reply)));
             }
             (PendingAsk::Fetch(contact), Ok(CoordinatorReply::Fetch(reply))) => {
-                self.tell_rep(now, Input::Fetched(contact, Ok(reply)));
+                self.tell_rep(now, RepInput::Fetched(contact, Ok(reply)));
             }
             (PendingAsk::Sync(contact, mut paging), Ok(CoordinatorReply::Sync(page))) => {
                 match paging.answered(page) {
@@ -285,22 +285,22 @@ impl Cell {
                         self.not_answered(
                             now,
                             PendingAsk::Sync(contact, paging),
-                            Unanswered::Unknown,
+                            AskFailure::Unknown,
                         );
                     }
                 }
             }
             (asked, Err(why)) => self.not_answered(now, asked, why),
             // An answer to another question is none to this one.
-            (asked, Ok(_)) => self.not_answered(now, asked, Unanswered::Unknown),
+            (asked, Ok(_)) => self.not_answered(now, asked, AskFailure::Unknown),
         }
     }
 
-    fn not_answered(&mut self, now: Timestamp, asked: PendingAsk, why: Unanswered) {
+    fn not_answered(&mut self, now: Timestamp, asked: PendingAsk, why: AskFailure) {
         let input = match asked {
-            PendingAsk::Report(contact) => Input::Reported(contact, Err(why)),
-            PendingAsk::Fetch(contact) => Input::Fetched(contact, Err(why)),
-            PendingAsk::Sync(contact, _) => Input::Synced(contact, Err(why)),
+            PendingAsk::Report(contact) => RepInput::Reported(contact, Err(why)),
+            PendingAsk::Fetch(contact) => RepInput::Fetched(contact, Err(why)),
+            PendingAsk::Sync(contact, _) => RepInput::Synced(contact, Err(why)),
         };
         self.tell_rep(now, input);
     }
@@ -311,16 +311,16 @@ impl Cell {
         let Some((test, _)) = self.member.as_mut().and_then(|it| it.test.as_mut()) else { return };
         for effect in test.go_on(now) {
             match effect {
-                self_test::Effect::Begin(guid) => self.begin_test(now, guid),
-                self_test::Effect::Delete(guid) => {
+                self_test::SelfTestOutput::Begin(guid) => self.begin_test(now, guid),
+                self_test::SelfTestOutput::Delete(guid) => {
                     // What is not there any more is what was wanted.
                     let _ = self.tell_executor(now, ExecutorInput::Delete(guid));
                 }
-                self_test::Effect::Healthy(healthy) => {
+                self_test::SelfTestOutput::Healthy(healthy) => {
                     self.note(Notice::Healthy(healthy));
                     self.healthy(now, healthy);
                 }
-                self_test::Effect::Failed(reason) => self.note(Notice::TestFailed(reason)),
+                self_test::SelfTestOutput::Failed(reason) => self.note(Notice::TestFailed(reason)),
             }
         }
     }

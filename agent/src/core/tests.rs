@@ -17,7 +17,7 @@ use volvox_protocol::time::Timestamp;
 
 use super::*;
 use crate::executor::workload::Owner;
-use crate::rep::assignments::Text;
+use crate::rep::assignments::AssignmentText;
 use crate::rep::logic;
 use crate::runtime::fake::FakeMachine;
 
@@ -50,9 +50,9 @@ impl Stage {
 
     fn join(&mut self) {
         self.hear(CellInput::Joined(Box::new(Joining {
-            settings: logic::Settings::new(CellId::new("cell-1").unwrap(), "z1"),
+            settings: logic::RepSettings::new(CellId::new("cell-1").unwrap(), "z1"),
             self_test: None,
-            assignments: Text::open(&[]).0,
+            assignments: AssignmentText::open(&[]).0,
             load_version: 0,
             page_items: 10,
         })));

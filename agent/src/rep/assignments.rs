@@ -33,7 +33,7 @@ pub(super) const SMALL: u64 = 256 << 10;
 
 /// One entry. Fields may be added at the end of the carried values, variants at the end of these.
 #[derive(Debug, Serialize, Deserialize)]
-enum Line {
+enum AssignmentLine {
     /// A definition, under a number.
     Definition {
         number: u64,
@@ -50,7 +50,7 @@ enum Line {
 
 /// What is to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Write {
+pub enum AssignmentWrite {
     /// These bytes, at the end; then the disk is to take them.
     Append(Vec<u8>),
     /// These bytes in the place of all there are, or else nothing.
@@ -59,7 +59,7 @@ pub enum Write {
 
 /// The assignments of a cell.
 #[derive(Debug, Default)]
-pub struct Text {
+pub struct AssignmentText {
     bytes: u64,
     next_number: u64,
     instances: BTreeMap<InstanceGuid, (LrpKey, u64)>,
@@ -71,10 +71,14 @@ pub struct Text {
     again_at: Timestamp,
 }
 
-impl Text {
+impl AssignmentText {
     /// Reads it. Also gives how many bytes at its end are torn.
     pub fn open(bytes: &[u8]) -> (Self, usize) {
-        let mut text = Text { bytes: bytes.len() as u64, next_number: 1, ..Text::default() };
+        let mut text = AssignmentText {
+            bytes: bytes.len() as u64,
+            next_number: 1,
+            ..AssignmentText::default()
+        };
         let torn = bytes.len() - text.read(bytes);
         text.is_torn = torn > 0 && !mutated(Bug::TornIsKept);
         (text, torn)
@@ -105,7 +109,7 @@ impl Text {
             if crc32fast::hash(body) != sum {
                 break;
             }
-            match codec::decode::<Line>(body, usize::MAX) {
+            match codec::decode::<AssignmentLine>(body, usize::MAX) {
                 Ok(line) => self.take(line),
                 Err(error) => error!(%error, "an assignment cannot be understood, and is left out"),
             }
@@ -114,9 +118,9 @@ impl Text {
         at
     }
 
-    fn take(&mut self, line: Line) {
+    fn take(&mut self, line: AssignmentLine) {
         match line {
-            Line::Definition { number, tag, definition, tags, routes } => {
+            AssignmentLine::Definition { number, tag, definition, tags, routes } => {
                 self.next_number = self.next_number.max(number + 1);
                 let read = (
                     codec::decode::<LrpDefinition>(&definition, FRAME_BYTES),
@@ -130,14 +134,14 @@ impl Text {
                 let known = KnownDefinition { modification_tag, definition, metric_tags, routes };
                 self.definitions.insert(number, Arc::new(known));
             }
-            Line::Instance { instance, key, definition } => {
+            AssignmentLine::Instance { instance, key, definition } => {
                 self.instances.insert(instance, (key, definition));
             }
-            Line::Gone(instance) => drop(self.instances.remove(&instance)),
+            AssignmentLine::Gone(instance) => drop(self.instances.remove(&instance)),
         }
     }
 
-    /// Notes an assignment, to be written by [`Text::take_write`].
+    /// Notes an assignment, to be written by [`AssignmentText::take_write`].
     pub fn assign(&mut self, assigned: &Assigned) {
         let known = self.definitions.iter().find(|(_, it)| **it == assigned.definition);
         let number = known.map(|(number, _)| *number).unwrap_or_else(|| {
@@ -152,23 +156,23 @@ impl Text {
             return;
         }
         let (instance, key) = (assigned.instance.clone(), assigned.key.clone());
-        self.note(&Line::Instance { instance, key, definition: number });
+        self.note(&AssignmentLine::Instance { instance, key, definition: number });
         self.instances.insert(assigned.instance.clone(), entry);
     }
 
     /// Notes that an instance is not ours any more.
     pub fn unassign(&mut self, instance: &InstanceGuid) {
         if self.instances.remove(instance).is_some() {
-            self.note(&Line::Gone(instance.clone()));
+            self.note(&AssignmentLine::Gone(instance.clone()));
         }
     }
 
-    fn note(&mut self, line: &Line) {
+    fn note(&mut self, line: &AssignmentLine) {
         push(&mut self.waiting, line);
     }
 
     /// What is to be written by now, if anything.
-    pub fn take_write(&mut self) -> Option<Write> {
+    pub fn take_write(&mut self) -> Option<AssignmentWrite> {
         if self.waiting.is_empty() && !self.is_torn {
             return None;
         }
@@ -177,12 +181,12 @@ impl Text {
         let waiting = std::mem::take(&mut self.waiting);
         self.bytes += waiting.len() as u64;
         if !self.is_torn && (self.bytes <= SMALL || self.bytes <= 4 * self.text().len() as u64) {
-            return Some(Write::Append(waiting));
+            return Some(AssignmentWrite::Append(waiting));
         }
         let text = self.text();
         self.bytes = text.len() as u64;
         self.is_torn = false;
-        Some(Write::Replace(text))
+        Some(AssignmentWrite::Replace(text))
     }
 
     /// Whether what was not written is still to be written.
@@ -212,14 +216,14 @@ impl Text {
         }
         for (instance, (key, number)) in &self.instances {
             let (instance, key, definition) = (instance.clone(), key.clone(), *number);
-            push(&mut text, &Line::Instance { instance, key, definition });
+            push(&mut text, &AssignmentLine::Instance { instance, key, definition });
         }
         text
     }
 }
 
-fn definition_line(number: u64, known: &KnownDefinition) -> Line {
-    Line::Definition {
+fn definition_line(number: u64, known: &KnownDefinition) -> AssignmentLine {
+    AssignmentLine::Definition {
         number,
         tag: known.modification_tag,
         definition: codec::encode(&*known.definition),
@@ -228,7 +232,7 @@ fn definition_line(number: u64, known: &KnownDefinition) -> Line {
     }
 }
 
-fn push(text: &mut Vec<u8>, line: &Line) {
+fn push(text: &mut Vec<u8>, line: &AssignmentLine) {
     let body = codec::encode(line);
     let length = u32::try_from(body.len()).expect("a definition is shorter than 4 GiB");
     text.extend_from_slice(&length.to_le_bytes());
@@ -269,23 +273,25 @@ mod golden {
         let (instance, key) = (assigned.instance.clone(), assigned.key.clone());
         for line in [
             definition_line(300, &assigned.definition),
-            Line::Instance { instance: instance.clone(), key, definition: 300 },
-            Line::Gone(instance),
+            AssignmentLine::Instance { instance: instance.clone(), key, definition: 300 },
+            AssignmentLine::Gone(instance),
         ] {
             let name = match &line {
-                Line::Definition { .. } => "Line.Definition",
-                Line::Instance { .. } => "Line.Instance",
-                Line::Gone(_) => "Line.Gone",
+                AssignmentLine::Definition { .. } => "Line.Definition",
+                AssignmentLine::Instance { .. } => "Line.Instance",
+                AssignmentLine::Gone(_) => "Line.Gone",
             };
             let mut bytes = Vec::new();
             push(&mut bytes, &line);
             golden.bytes(name, &bytes);
         }
         golden.close();
-        let mut text = Text::default();
+        let mut text = AssignmentText::default();
         text.assign(&assigned);
-        let Some(Write::Append(bytes)) = text.take_write() else { panic!("nothing to write") };
-        let (read, torn) = Text::open(&bytes);
+        let Some(AssignmentWrite::Append(bytes)) = text.take_write() else {
+            panic!("nothing to write")
+        };
+        let (read, torn) = AssignmentText::open(&bytes);
         assert_eq!((read.list(), torn), (vec![assigned], 0));
     }
 }

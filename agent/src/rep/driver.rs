@@ -20,7 +20,7 @@ use volvox_protocol::id::InstanceGuid;
 use volvox_protocol::limits::SYNC_ITEMS;
 use volvox_protocol::time::Timestamp;
 
-use super::logic::{Contact, Effect, Input, Rep, Settings, Unanswered};
+use super::logic::{AskFailure, Rep, RepInput, RepOutput, RepSettings, SessionId};
 use super::paging::Paging;
 use super::self_test::{self, SelfTest, test_definition};
 use super::status::{LoadStatus, RepStatus};
@@ -38,8 +38,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// What the thread hears.
-enum Message {
-    Input(Input),
+enum RepMessage {
+    Input(RepInput),
     /// A coordinator is there, or none is.
     Coordinator(Option<MemberId>),
     Orders(CellOrders, oneshot::Sender<CellOrdersReply>),
@@ -52,9 +52,9 @@ enum Message {
 /// What a rep is started with.
 pub struct Parts {
     /// Its numbers.
-    pub settings: Settings,
+    pub settings: RepSettings,
     /// The self-test's, and the root file system that it uses; none: it is off.
-    pub self_test: Option<(self_test::Settings, String)>,
+    pub self_test: Option<(self_test::SelfTestSettings, String)>,
     /// The containers.
     pub executor: ExecutorHandle,
     /// What was assigned, on the disk.
@@ -66,7 +66,7 @@ pub struct Parts {
 /// A rep at work. Clones are handles on the same one.
 #[derive(Clone)]
 pub struct RepHandle {
-    queue: SyncSender<Message>,
+    queue: SyncSender<RepMessage>,
 }
 
 /// The rep has ended, or has too much to do.
@@ -78,30 +78,30 @@ impl RepHandle {
     /// Has orders carried out. The answer comes when they are taken or refused.
     pub fn order(&self, orders: CellOrders) -> Result<oneshot::Receiver<CellOrdersReply>, NotNow> {
         let (reply, answer) = oneshot::channel();
-        self.queue.try_send(Message::Orders(orders, reply)).map_err(|_| NotNow)?;
+        self.queue.try_send(RepMessage::Orders(orders, reply)).map_err(|_| NotNow)?;
         Ok(answer)
     }
 
     /// A coordinator is there (again), or none is.
     pub fn coordinator(&self, member: Option<MemberId>) {
-        let _ended = self.queue.send(Message::Coordinator(member));
+        let _ended = self.queue.send(RepMessage::Coordinator(member));
     }
 
     /// Hands all work over, then ends.
     pub fn evacuate(&self) {
-        let _ended = self.queue.send(Message::Input(Input::Evacuate));
+        let _ended = self.queue.send(RepMessage::Input(RepInput::Evacuate));
     }
 
     /// How it is doing.
     pub fn status(&self) -> Result<RepStatus, NotNow> {
         let (reply, status) = sync_channel(1);
-        self.queue.try_send(Message::Status(reply)).map_err(|_| NotNow)?;
+        self.queue.try_send(RepMessage::Status(reply)).map_err(|_| NotNow)?;
         status.recv_timeout(Duration::from_secs(10)).map_err(|_| NotNow)
     }
 
     /// Ends the rep. Containers go on.
     pub fn close(&self) {
-        let _ended = self.queue.send(Message::Close);
+        let _ended = self.queue.send(RepMessage::Close);
     }
 }
 
@@ -109,7 +109,7 @@ impl RepHandle {
 /// number of containers, and the executor never waits.
 struct Changes {
     changed: Mutex<(BTreeMap<ContainerGuid, Option<ContainerView>>, CellCapacity)>,
-    queue: SyncSender<Message>,
+    queue: SyncSender<RepMessage>,
 }
 
 impl ContainerWatch for Changes {
@@ -122,7 +122,7 @@ impl ContainerWatch for Changes {
         // One call is enough for all until the rep looks: orders need the room in the queue. A full
         // queue is worked off, and the rep looks here after each batch of inputs.
         if is_first {
-            match self.queue.try_send(Message::Look) {
+            match self.queue.try_send(RepMessage::Look) {
                 Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
             }
         }
@@ -131,8 +131,8 @@ impl ContainerWatch for Changes {
 
 /// The way to a rep that is not started yet: the mesh is served by it, and the rep needs the mesh.
 pub struct Entrance {
-    queue: SyncSender<Message>,
-    inbox: Receiver<Message>,
+    queue: SyncSender<RepMessage>,
+    inbox: Receiver<RepMessage>,
 }
 
 impl Entrance {
@@ -169,8 +169,8 @@ impl Entrance {
         let seed = random();
         // A later life's loads are newer: microseconds since 1970 grow faster than loads are told.
         let mut rep = Rep::new(now, settings, wall().as_nanos() / 1_000);
-        rep.apply(now, Input::Assigned(assigned));
-        rep.apply(now, Input::Containers(shown.clone().into_iter().collect(), free));
+        rep.apply(now, RepInput::Assigned(assigned));
+        rep.apply(now, RepInput::Containers(shown.clone().into_iter().collect(), free));
         let (test, rootfs) = match self_test {
             Some((settings, rootfs)) => {
                 let mut test = SelfTest::new(now, settings, seed);
@@ -179,7 +179,7 @@ impl Entrance {
             }
             None => (None, String::new()),
         };
-        let driver = Driver {
+        let driver = RepDriver {
             rep,
             test,
             rootfs,
@@ -247,7 +247,7 @@ fn random() -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-struct Driver {
+struct RepDriver {
     rep: Rep,
     test: Option<SelfTest>,
     rootfs: String,
@@ -258,15 +258,15 @@ struct Driver {
     loads: watch::Sender<Option<CellLoad>>,
     mesh: Mesh,
     runtime: Handle,
-    queue: SyncSender<Message>,
+    queue: SyncSender<RepMessage>,
     coordinator: Option<MemberId>,
     replies: BTreeMap<u64, oneshot::Sender<CellOrdersReply>>,
     next_message: u64,
     evacuated: Option<Box<dyn FnOnce() + Send>>,
 }
 
-impl Driver {
-    fn work(mut self, inbox: &Receiver<Message>) {
+impl RepDriver {
+    fn work(mut self, inbox: &Receiver<RepMessage>) {
         self.look();
         self.go_on();
         loop {
@@ -281,7 +281,7 @@ impl Driver {
             let mut heard = 0;
             while let Some(message) = next {
                 match message {
-                    Message::Close => return info!("rep closed"),
+                    RepMessage::Close => return info!("rep closed"),
                     message => self.hear(message),
                 }
                 heard += 1;
@@ -292,26 +292,26 @@ impl Driver {
         }
     }
 
-    fn hear(&mut self, message: Message) {
+    fn hear(&mut self, message: RepMessage) {
         let now = self.clock.now();
         match message {
-            Message::Input(input) => self.rep.apply(now, input),
-            Message::Coordinator(coordinator) => {
+            RepMessage::Input(input) => self.rep.apply(now, input),
+            RepMessage::Coordinator(coordinator) => {
                 self.coordinator = coordinator;
                 self.rep.apply(
                     now,
                     match coordinator {
-                        Some(_) => Input::CoordinatorPresent,
-                        None => Input::CoordinatorMissing,
+                        Some(_) => RepInput::CoordinatorPresent,
+                        None => RepInput::CoordinatorMissing,
                     },
                 );
             }
-            Message::Orders(orders, reply) => {
+            RepMessage::Orders(orders, reply) => {
                 self.next_message += 1;
                 self.replies.insert(self.next_message, reply);
-                self.rep.apply(now, Input::Orders(self.next_message, orders, random()));
+                self.rep.apply(now, RepInput::Orders(self.next_message, orders, random()));
             }
-            Message::Status(reply) => {
+            RepMessage::Status(reply) => {
                 let status = RepStatus {
                     coordinator: self.rep.has_coordinator(),
                     load: self.rep.load().map(LoadStatus::from),
@@ -321,7 +321,7 @@ impl Driver {
                 };
                 let _nobody_waits = reply.try_send(status);
             }
-            Message::Look | Message::Close => {}
+            RepMessage::Look | RepMessage::Close => {}
         }
     }
 
@@ -337,7 +337,7 @@ impl Driver {
         if let Some(test) = &mut self.test {
             show_tests(test, now, &all);
         }
-        self.rep.apply(now, Input::Containers(all.into_iter().collect(), free));
+        self.rep.apply(now, RepInput::Containers(all.into_iter().collect(), free));
     }
 
     fn go_on(&mut self) {
@@ -356,11 +356,11 @@ impl Driver {
     }
 
     /// First of all, with one sync for all of it.
-    fn write_down(&mut self, effects: &[Effect]) {
+    fn write_down(&mut self, effects: &[RepOutput]) {
         for effect in effects {
-            if let Effect::Assign(assigned) = effect {
+            if let RepOutput::Assign(assigned) = effect {
                 self.assignments.assign(assigned);
-            } else if let Effect::Unassign(instance) = effect {
+            } else if let RepOutput::Unassign(instance) = effect {
                 self.assignments.unassign(instance);
             }
         }
@@ -387,41 +387,41 @@ impl Driver {
         }
     }
 
-    fn perform(&mut self, effect: Effect) {
+    fn perform(&mut self, effect: RepOutput) {
         match effect {
-            Effect::Assign(_) | Effect::Unassign(_) => {}
-            Effect::Reserve(batch, wanted) => self.reserve(batch, wanted),
-            Effect::Run(guid, work) => {
+            RepOutput::Assign(_) | RepOutput::Unassign(_) => {}
+            RepOutput::Reserve(batch, wanted) => self.reserve(batch, wanted),
+            RepOutput::Run(guid, work) => {
                 if let Err(error) = self.executor.run(guid.clone(), work) {
                     let now = self.clock.now();
-                    self.rep.apply(now, Input::NotRun(guid, error.to_string()));
+                    self.rep.apply(now, RepInput::NotRun(guid, error.to_string()));
                 }
             }
-            Effect::Stop(guid) => match self.executor.stop(guid.clone()) {
+            RepOutput::Stop(guid) => match self.executor.stop(guid.clone()) {
                 Ok(()) => {}
                 Err(error @ CallError::Busy) => {
                     warn!(container = %guid, %error, "cannot be stopped now");
-                    self.rep.apply(self.clock.now(), Input::NotStopped(guid));
+                    self.rep.apply(self.clock.now(), RepInput::NotStopped(guid));
                 }
                 Err(error) => debug!(container = %guid, %error, "nothing to stop"),
             },
-            Effect::Delete(guid) => self.delete(guid),
-            Effect::Answer(message, answer) => {
+            RepOutput::Delete(guid) => self.delete(guid),
+            RepOutput::Answer(message, answer) => {
                 if let Some(reply) = self.replies.remove(&message) {
                     let _nobody_waits = reply.send(answer);
                 }
             }
-            Effect::Report(contact, report) => self.ask(contact, &report, Input::Reported),
-            Effect::Fetch(contact, asked) => self.ask(contact, &asked, Input::Fetched),
-            Effect::Sync(contact, asked) => self.sync(contact, asked),
-            Effect::PublishLoad(load) => {
+            RepOutput::Report(contact, report) => self.ask(contact, &report, RepInput::Reported),
+            RepOutput::Fetch(contact, asked) => self.ask(contact, &asked, RepInput::Fetched),
+            RepOutput::Sync(contact, asked) => self.sync(contact, asked),
+            RepOutput::PublishLoad(load) => {
                 let _before = self.loads.send_replace(Some(load));
             }
-            Effect::Inconceivable(guid, what) => {
+            RepOutput::Inconceivable(guid, what) => {
                 warn!(container = %guid, what, "a row of the table that should not be met");
             }
-            Effect::Note(guid, what) => info!(container = %guid, what, "rep"),
-            Effect::Evacuated => {
+            RepOutput::Note(guid, what) => info!(container = %guid, what, "rep"),
+            RepOutput::Evacuated => {
                 info!("the cell is evacuated");
                 if let Some(evacuated) = self.evacuated.take() {
                     evacuated();
@@ -438,49 +438,50 @@ impl Driver {
         };
         // What was reserved is shown by now: the load that names the batch counts it too.
         self.look();
-        self.rep.apply(self.clock.now(), Input::Reserved(batch, refused));
+        self.rep.apply(self.clock.now(), RepInput::Reserved(batch, refused));
     }
 
     fn delete(&mut self, guid: ContainerGuid) {
         if let Err(error) = self.executor.begin_delete(guid.clone()) {
             warn!(container = %guid, %error, "cannot be deleted now");
-            self.rep.apply(self.clock.now(), Input::NotDeleted(guid));
+            self.rep.apply(self.clock.now(), RepInput::NotDeleted(guid));
         }
     }
 
     fn ask<R>(
         &self,
-        contact: Contact,
+        contact: SessionId,
         request: &R,
-        outcome: fn(Contact, Result<R::Reply, Unanswered>) -> Input,
+        outcome: fn(SessionId, Result<R::Reply, AskFailure>) -> RepInput,
     ) where
         R: volvox_mesh::request::Request + 'static,
         R::Reply: Send + 'static,
     {
         let queue = self.queue.clone();
         let Some(coordinator) = self.coordinator else {
-            let _ended = queue.try_send(Message::Input(outcome(contact, Err(Unanswered::NotDone))));
+            let _ended =
+                queue.try_send(RepMessage::Input(outcome(contact, Err(AskFailure::NotDone))));
             return;
         };
         let asked = self.mesh.ask(coordinator, request, ANSWER_WITHIN);
         self.runtime.spawn(async move {
             let answer = asked.await.map_err(|error| unanswered(R::NAME, &error));
-            let _ended = queue.send(Message::Input(outcome(contact, answer)));
+            let _ended = queue.send(RepMessage::Input(outcome(contact, answer)));
         });
     }
 
-    fn sync(&self, contact: Contact, asked: SyncCell) {
+    fn sync(&self, contact: SessionId, asked: SyncCell) {
         let queue = self.queue.clone();
         let Some(coordinator) = self.coordinator else {
-            let outcome = Input::Synced(contact, Err(Unanswered::NotDone));
-            let _ended = queue.try_send(Message::Input(outcome));
+            let outcome = RepInput::Synced(contact, Err(AskFailure::NotDone));
+            let _ended = queue.try_send(RepMessage::Input(outcome));
             return;
         };
         let mesh = self.mesh.clone();
         self.runtime.spawn(async move {
             let pages = all_pages(&mesh, coordinator, asked).await;
             let pages = pages.map_err(|error| unanswered("sync-cell", &error));
-            let _ended = queue.send(Message::Input(Input::Synced(contact, pages)));
+            let _ended = queue.send(RepMessage::Input(RepInput::Synced(contact, pages)));
         });
     }
 
@@ -490,21 +491,21 @@ impl Driver {
         let Some(test) = &mut self.test else { return };
         for effect in test.poll_outputs(now) {
             match effect {
-                self_test::Effect::Begin(guid) => self.begin_test(&guid),
-                self_test::Effect::Delete(guid) => {
+                self_test::SelfTestOutput::Begin(guid) => self.begin_test(&guid),
+                self_test::SelfTestOutput::Delete(guid) => {
                     if let Err(error) = self.executor.begin_delete(guid.clone()) {
                         debug!(container = %guid, %error, "cannot be deleted now");
                     }
                 }
-                self_test::Effect::Healthy(healthy) => {
+                self_test::SelfTestOutput::Healthy(healthy) => {
                     if healthy {
                         info!("the self-test passes again: the cell is healthy");
                     } else {
                         error!("the self-test fails again and again: the cell gets no more work");
                     }
-                    self.rep.apply(now, Input::Healthy(healthy));
+                    self.rep.apply(now, RepInput::Healthy(healthy));
                 }
-                self_test::Effect::Failed(reason) => warn!(reason, "the self-test failed"),
+                self_test::SelfTestOutput::Failed(reason) => warn!(reason, "the self-test failed"),
             }
         }
     }
@@ -528,9 +529,9 @@ impl Driver {
 }
 
 /// Whether the question may have been answered.
-fn unanswered(what: &str, error: &AskError) -> Unanswered {
+fn unanswered(what: &str, error: &AskError) -> AskFailure {
     debug!(what, %error, "the coordinator did not answer");
-    Unanswered::from(error)
+    AskFailure::from(error)
 }
 
 /// All pages, one after the other.

@@ -7,18 +7,18 @@
 //! - At most one request is on its way for each container, so operations on one are in order.
 //! - A container that is starting or running is deleted only right after its record was read anew.
 //! - A request that failed is not repeated blindly: the record is read, and the table asked again.
-//! - An instance is written down ([`Effect::Assign`]) before it runs, and struck out when it is gone.
+//! - An instance is written down ([`RepOutput::Assign`]) before it runs, and struck out when it is gone.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
-mod alone;
+mod definitions;
 mod draining;
 mod evacuation;
-mod fetching;
 mod instances;
-mod intake;
-mod reporting;
-mod syncing;
+mod offline_restart;
+mod orders;
+mod reports;
+mod sync;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -47,27 +47,27 @@ use volvox_protocol::tables::rep_task::TaskView;
 use volvox_protocol::task::TaskDefinition;
 use volvox_protocol::time::Timestamp;
 
+use self::definitions::Fetching;
 use self::evacuation::Evacuation;
-use self::fetching::Fetching;
-use self::reporting::Reports;
-use self::syncing::Syncing;
+use self::reports::Reports;
+use self::sync::Syncing;
 use crate::container::guid::ContainerGuid;
 use crate::executor::container_store::Deletion;
 use crate::executor::logic::{ContainerView, ReservationRequest};
 use crate::executor::workload::{Owner, Workload};
 
 pub use self::evacuation::EvacuationStatus;
-pub use self::intake::Offer;
+pub use self::orders::CellCapabilities;
 
 /// A rep's own numbers.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct RepSettings {
     /// Which cell this is.
     pub cell_id: CellId,
     /// Its zone.
     pub zone: String,
     /// What work may ask of it.
-    pub offer: Offer,
+    pub offer: CellCapabilities,
     /// How often everything is looked at again.
     pub pass_every: Duration,
     /// How often, while the cell is evacuated.
@@ -83,13 +83,13 @@ pub struct Settings {
     pub crash_policy: CrashPolicy,
 }
 
-impl Settings {
+impl RepSettings {
     /// The usual numbers.
     pub fn new(cell_id: CellId, zone: &str) -> Self {
-        Settings {
+        RepSettings {
             cell_id,
             zone: zone.to_owned(),
-            offer: Offer::default(),
+            offer: CellCapabilities::default(),
             pass_every: Duration::from_secs(30),
             evacuate_every: Duration::from_secs(1),
             evacuation_timeout: Duration::from_secs(600),
@@ -102,7 +102,7 @@ impl Settings {
 
 /// What is heard.
 #[derive(Debug, Clone)]
-pub enum Input {
+pub enum RepInput {
     /// These containers are otherwise than they were, or gone; so much room is left.
     Containers(Vec<(ContainerGuid, Option<ContainerView>)>, CellCapacity),
     /// What the cell was assigned before it started, and may have to start again.
@@ -122,11 +122,11 @@ pub enum Input {
     /// None can.
     CoordinatorMissing,
     /// The answer to a report of that contact; none: it is not known what became of it.
-    Reported(Contact, Result<CellReportReply, Unanswered>),
+    Reported(SessionId, Result<CellReportReply, AskFailure>),
     /// The answer to a fetch.
-    Fetched(Contact, Result<FetchedDefinitions, Unanswered>),
+    Fetched(SessionId, Result<FetchedDefinitions, AskFailure>),
     /// All pages of a sync.
-    Synced(Contact, Result<Vec<SyncedCell>, Unanswered>),
+    Synced(SessionId, Result<Vec<SyncedCell>, AskFailure>),
     /// Hand the work over to others.
     Evacuate,
     /// Whether the self-test passes.
@@ -137,24 +137,24 @@ pub enum Input {
 
 /// Which contact with a coordinator a question belongs to. When another one begins, the answers of the
 /// last are of no interest: what it has become of is read anew.
-pub type Contact = u64;
+pub type SessionId = u64;
 
 /// Why a question has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unanswered {
+pub enum AskFailure {
     /// Nothing was done: the coordinator is busy, or there is no link.
     NotDone,
     /// It may have been done.
     Unknown,
 }
 
-impl From<&AskError> for Unanswered {
+impl From<&AskError> for AskFailure {
     fn from(error: &AskError) -> Self {
         match error {
-            AskError::NoLink | AskError::TooLarge { .. } => Unanswered::NotDone,
+            AskError::NoLink | AskError::TooLarge { .. } => AskFailure::NotDone,
             AskError::Refused(
                 RpcRefusal::Busy | RpcRefusal::Unsupported | RpcRefusal::NotAllowed(_),
-            ) => Unanswered::NotDone,
+            ) => AskFailure::NotDone,
             AskError::Refused(
                 RpcRefusal::TooLarge
                 | RpcRefusal::Malformed(_)
@@ -163,34 +163,34 @@ impl From<&AskError> for Unanswered {
             )
             | AskError::Deadline
             | AskError::Lost(_)
-            | AskError::BadReply(_) => Unanswered::Unknown,
+            | AskError::BadReply(_) => AskFailure::Unknown,
         }
     }
 }
 
 /// What the driver has to do, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
+pub enum RepOutput {
     /// Write this down, before anything that follows is done.
     Assign(Assigned),
     /// Strike it out.
     Unassign(InstanceGuid),
-    /// Set room aside; then say [`Input::Reserved`] with this number.
+    /// Set room aside; then say [`RepInput::Reserved`] with this number.
     Reserve(u64, Vec<ReservationRequest>),
     /// Make a container of a reservation.
     Run(ContainerGuid, Workload),
     /// Stop it, gracefully.
     Stop(ContainerGuid),
-    /// Delete it, in whatever state it is. That it is gone is said as [`Input::Containers`].
+    /// Delete it, in whatever state it is. That it is gone is said as [`RepInput::Containers`].
     Delete(ContainerGuid),
     /// Answer these orders.
     Answer(u64, CellOrdersReply),
-    /// Report to the coordinator; then say [`Input::Reported`].
-    Report(Contact, CellReport),
-    /// Fetch definitions; then say [`Input::Fetched`].
-    Fetch(Contact, FetchDefinitions),
-    /// Ask for records, page by page; then say [`Input::Synced`].
-    Sync(Contact, SyncCell),
+    /// Report to the coordinator; then say [`RepInput::Reported`].
+    Report(SessionId, CellReport),
+    /// Fetch definitions; then say [`RepInput::Fetched`].
+    Fetch(SessionId, FetchDefinitions),
+    /// Ask for records, page by page; then say [`RepInput::Synced`].
+    Sync(SessionId, SyncCell),
     /// Tell everybody.
     PublishLoad(CellLoad),
     /// The tables met a row that nothing we know of leads to.
@@ -227,7 +227,7 @@ pub struct KnownDefinition {
 
 /// What the board is believed to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Belief {
+enum BoardRecord {
     /// Nothing is known: a sync will tell.
     Unknown,
     /// Of an instance; and what it has of it, if it runs here.
@@ -238,7 +238,7 @@ enum Belief {
 
 /// What is under way for a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Busy {
+enum PendingOp {
     /// Nothing.
     No,
     /// The executor is setting room aside.
@@ -257,12 +257,12 @@ enum Busy {
 
 /// One container, and what the board has of it.
 #[derive(Debug, Clone)]
-struct Entry {
+struct TrackedContainer {
     owner: Owner,
     /// None: it is gone, or it was assigned and is not made again.
     container: Option<ContainerView>,
-    belief: Belief,
-    busy: Busy,
+    belief: BoardRecord,
+    busy: PendingOp,
     /// Raised whenever the board has answered: a sync that began before tells less than that.
     version: u64,
     /// Refusals in a row. After the second, only the regular pass tries again.
@@ -276,16 +276,16 @@ struct Entry {
     fetched: bool,
     /// The board said that this cell shall run the task, and it has not been run.
     granted: bool,
-    alone: alone::Alone,
+    alone: offline_restart::OfflineRestart,
 }
 
-impl Entry {
-    fn new(owner: Owner, belief: Belief) -> Self {
-        Entry {
+impl TrackedContainer {
+    fn new(owner: Owner, belief: BoardRecord) -> Self {
+        TrackedContainer {
             owner,
             container: None,
             belief,
-            busy: Busy::No,
+            busy: PendingOp::No,
             version: 0,
             refusals: 0,
             not_before: Timestamp::ZERO,
@@ -293,7 +293,7 @@ impl Entry {
             assigned: false,
             fetched: false,
             granted: false,
-            alone: alone::Alone::default(),
+            alone: offline_restart::OfflineRestart::default(),
         }
     }
 
@@ -317,7 +317,7 @@ impl Entry {
 
 /// Whether the record was read just now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum Freshness {
     /// Yes, so that a live container may be deleted.
     Fresh,
     /// No: it is what we believe.
@@ -327,8 +327,8 @@ enum Look {
 /// All of a rep.
 #[derive(Debug)]
 pub struct Rep {
-    settings: Settings,
-    entries: BTreeMap<ContainerGuid, Entry>,
+    settings: RepSettings,
+    entries: BTreeMap<ContainerGuid, TrackedContainer>,
     definitions: BTreeMap<DefinitionKey, Arc<KnownDefinition>>,
     /// Those that were fetched and cannot be read.
     unreadable: BTreeSet<DefinitionKey>,
@@ -343,27 +343,27 @@ pub struct Rep {
     /// Whether a coordinator can be asked, and since when that is so.
     coordinator: Option<()>,
     since: Timestamp,
-    contact: Contact,
+    contact: SessionId,
     /// Whether the cell has noticed that it must look after itself.
     knows_alone: bool,
     reports: Reports,
     syncing: Syncing,
     fetching: Fetching,
     orders: BTreeMap<u64, Vec<Option<OrderAnswer>>>,
-    reserving: BTreeMap<u64, intake::Batch>,
+    reserving: BTreeMap<u64, orders::Batch>,
     next_batch: u64,
     evacuation: Option<Evacuation>,
     /// Instances that are to stop, and when.
     draining: BTreeMap<ContainerGuid, draining::Drain>,
     next_pass: Timestamp,
-    effects: Vec<Effect>,
+    effects: Vec<RepOutput>,
     inconceivable: u64,
 }
 
 impl Rep {
     /// A rep that has heard of nothing. Its loads are numbered from `load_version` on: a later life
     /// must begin with a higher one.
-    pub fn new(now: Timestamp, settings: Settings, load_version: u64) -> Self {
+    pub fn new(now: Timestamp, settings: RepSettings, load_version: u64) -> Self {
         Rep {
             next_pass: now + settings.pass_every,
             settings,
@@ -395,29 +395,29 @@ impl Rep {
     }
 
     /// Takes one input in. What follows from it comes out of [`Rep::poll_outputs`].
-    pub fn apply(&mut self, now: Timestamp, input: Input) {
+    pub fn apply(&mut self, now: Timestamp, input: RepInput) {
         match input {
-            Input::Containers(changed, free) => self.saw(now, changed, free),
-            Input::Assigned(all) => self.assigned(all),
-            Input::Orders(message, orders, seed) => self.ordered(now, message, orders, seed),
-            Input::Reserved(batch, refused) => self.reserved(now, batch, &refused),
-            Input::NotRun(guid, reason) => self.not_run(guid, &reason),
-            Input::NotDeleted(guid) => self.not_deleted(now, &guid),
-            Input::NotStopped(guid) => self.not_stopped(now, guid),
-            Input::CoordinatorPresent => self.coordinator_present(now),
-            Input::CoordinatorMissing => self.coordinator_missing(now),
-            Input::Reported(of, outcome) if of == self.contact => self.reported(now, outcome),
-            Input::Fetched(of, outcome) if of == self.contact => self.fetched(now, outcome),
-            Input::Synced(of, outcome) if of == self.contact => self.synced(now, outcome),
-            Input::Reported(..) | Input::Fetched(..) | Input::Synced(..) => {}
-            Input::Evacuate => self.evacuate(now),
-            Input::Healthy(healthy) => self.healthy = healthy,
-            Input::Wake => {}
+            RepInput::Containers(changed, free) => self.saw(now, changed, free),
+            RepInput::Assigned(all) => self.assigned(all),
+            RepInput::Orders(message, orders, seed) => self.ordered(now, message, orders, seed),
+            RepInput::Reserved(batch, refused) => self.reserved(now, batch, &refused),
+            RepInput::NotRun(guid, reason) => self.not_run(guid, &reason),
+            RepInput::NotDeleted(guid) => self.not_deleted(now, &guid),
+            RepInput::NotStopped(guid) => self.not_stopped(now, guid),
+            RepInput::CoordinatorPresent => self.coordinator_present(now),
+            RepInput::CoordinatorMissing => self.coordinator_missing(now),
+            RepInput::Reported(of, outcome) if of == self.contact => self.reported(now, outcome),
+            RepInput::Fetched(of, outcome) if of == self.contact => self.fetched(now, outcome),
+            RepInput::Synced(of, outcome) if of == self.contact => self.synced(now, outcome),
+            RepInput::Reported(..) | RepInput::Fetched(..) | RepInput::Synced(..) => {}
+            RepInput::Evacuate => self.evacuate(now),
+            RepInput::Healthy(healthy) => self.healthy = healthy,
+            RepInput::Wake => {}
         }
     }
 
     /// What follows from all that was taken in: to be called after each batch of inputs.
-    pub fn poll_outputs(&mut self, now: Timestamp) -> Vec<Effect> {
+    pub fn poll_outputs(&mut self, now: Timestamp) -> Vec<RepOutput> {
         if now >= self.next_pass {
             self.pass(now);
         }
@@ -475,21 +475,21 @@ impl Rep {
                 entry.fetched = false;
                 entry.not_before = Timestamp::ZERO;
             }
-            self.evaluate(now, &guid, Look::Believed);
+            self.evaluate(now, &guid, Freshness::Believed);
         }
     }
 
     fn judge_all(&mut self, now: Timestamp) {
         let all: Vec<ContainerGuid> = self.entries.keys().cloned().collect();
         for guid in all {
-            self.evaluate(now, &guid, Look::Believed);
+            self.evaluate(now, &guid, Freshness::Believed);
         }
     }
 
     /// The one place from which the tables are asked.
-    fn evaluate(&mut self, now: Timestamp, guid: &ContainerGuid, look: Look) {
+    fn evaluate(&mut self, now: Timestamp, guid: &ContainerGuid, look: Freshness) {
         let Some(entry) = self.entries.get(guid) else { return };
-        if entry.busy != Busy::No || now < entry.not_before {
+        if entry.busy != PendingOp::No || now < entry.not_before {
             return;
         }
         let gone = entry.container.is_none();
@@ -521,29 +521,31 @@ impl Rep {
 
     fn container_changed(&mut self, now: Timestamp, guid: ContainerGuid, view: ContainerView) {
         let owner = view.owner.clone();
-        let entry =
-            self.entries.entry(guid.clone()).or_insert_with(|| Entry::new(owner, Belief::Unknown));
+        let entry = self
+            .entries
+            .entry(guid.clone())
+            .or_insert_with(|| TrackedContainer::new(owner, BoardRecord::Unknown));
         self.digest.take(entry.item());
         let state = view.container.state;
         match entry.busy {
             // It could not be taken away, for a deletion leaves nothing that lives: the next pass asks
             // again. That it was under way is not always seen, since only the last view is shown.
-            Busy::Deleting
+            PendingOp::Deleting
                 if state == ContainerState::Completed
                     && view.container.deletion == Deletion::NotAsked =>
             {
-                entry.busy = Busy::No;
+                entry.busy = PendingOp::No;
                 entry.not_before = now + self.settings.pass_every;
                 entry.alone.put_off(Some(view.container.since), entry.not_before);
             }
-            Busy::Reserving => entry.busy = Busy::No,
-            Busy::Beginning if state != ContainerState::Reserved => entry.busy = Busy::No,
-            Busy::No
-            | Busy::Asking
-            | Busy::Reading
-            | Busy::Fetching
-            | Busy::Beginning
-            | Busy::Deleting => {}
+            PendingOp::Reserving => entry.busy = PendingOp::No,
+            PendingOp::Beginning if state != ContainerState::Reserved => entry.busy = PendingOp::No,
+            PendingOp::No
+            | PendingOp::Asking
+            | PendingOp::Reading
+            | PendingOp::Fetching
+            | PendingOp::Beginning
+            | PendingOp::Deleting => {}
         }
         if self.evacuation.is_some() && entry.state() != Some(view.container.state) {
             // What has ended is not left to the next poll.
@@ -555,10 +557,10 @@ impl Rep {
         if entry.alone.is_restarting() && entry.state() == Some(ContainerState::Reserved) {
             return self.run_again(&guid);
         }
-        if entry.belief == Belief::Unknown && !matches!(entry.owner, Owner::Local(_)) {
+        if entry.belief == BoardRecord::Unknown && !matches!(entry.owner, Owner::Local(_)) {
             self.syncing.want_full();
         }
-        self.evaluate(now, &guid, Look::Believed);
+        self.evaluate(now, &guid, Freshness::Believed);
     }
 
     fn container_gone(&mut self, now: Timestamp, guid: &ContainerGuid) {
@@ -567,10 +569,13 @@ impl Rep {
         self.digest.take(entry.item());
         entry.container = None;
         match entry.busy {
-            Busy::Deleting | Busy::Fetching | Busy::Reserving | Busy::Beginning => {
-                entry.busy = Busy::No;
+            PendingOp::Deleting
+            | PendingOp::Fetching
+            | PendingOp::Reserving
+            | PendingOp::Beginning => {
+                entry.busy = PendingOp::No;
             }
-            Busy::No | Busy::Asking | Busy::Reading => {}
+            PendingOp::No | PendingOp::Asking | PendingOp::Reading => {}
         }
         entry.granted = false;
         entry.not_before = Timestamp::ZERO;
@@ -580,14 +585,14 @@ impl Rep {
             }
             entry.alone.give_up();
         }
-        self.evaluate(now, guid, Look::Believed);
+        self.evaluate(now, guid, Freshness::Believed);
         self.forget_if_over(guid);
     }
 
     /// An entry without a container goes when the board has nothing of it either.
     fn forget_if_over(&mut self, guid: &ContainerGuid) {
         let Some(entry) = self.entries.get(guid) else { return };
-        if entry.container.is_some() || entry.busy != Busy::No {
+        if entry.container.is_some() || entry.busy != PendingOp::No {
             return;
         }
         if let Some(entry) = self.entries.remove(guid) {
@@ -595,7 +600,7 @@ impl Rep {
             match entry.owner {
                 Owner::Lrp { instance, key } => {
                     if entry.assigned {
-                        self.effects.push(Effect::Unassign(instance));
+                        self.effects.push(RepOutput::Unassign(instance));
                     }
                     self.forget_definition(&definition_of(&key));
                 }
@@ -618,17 +623,17 @@ impl Rep {
 
     fn delete(&mut self, guid: &ContainerGuid) {
         if let Some(entry) = self.entries.get_mut(guid) {
-            entry.busy = Busy::Deleting;
+            entry.busy = PendingOp::Deleting;
             self.reports.drop_waiting(guid);
-            self.effects.push(Effect::Delete(guid.clone()));
+            self.effects.push(RepOutput::Delete(guid.clone()));
         }
     }
 
     fn not_deleted(&mut self, now: Timestamp, guid: &ContainerGuid) {
         if let Some(entry) = self.entries.get_mut(guid)
-            && entry.busy == Busy::Deleting
+            && entry.busy == PendingOp::Deleting
         {
-            entry.busy = Busy::No;
+            entry.busy = PendingOp::No;
             entry.not_before = now + self.settings.pass_every;
             let ended = entry.container.as_ref().map(|it| it.container.since);
             entry.alone.put_off(ended, entry.not_before);
@@ -642,13 +647,13 @@ impl Rep {
     fn note_unexpected_row(&mut self, guid: &ContainerGuid, likelihood: Likelihood, what: String) {
         if likelihood == Likelihood::Inconceivable {
             self.inconceivable += 1;
-            self.effects.push(Effect::Inconceivable(guid.clone(), what));
+            self.effects.push(RepOutput::Inconceivable(guid.clone(), what));
         }
     }
 
     fn ask(&mut self, guid: &ContainerGuid, request: CellRequest) {
         if let Some(entry) = self.entries.get_mut(guid) {
-            entry.busy = Busy::Asking;
+            entry.busy = PendingOp::Asking;
             self.reports.queue(guid, request);
         }
     }
@@ -656,7 +661,7 @@ impl Rep {
     /// Reads the record anew, and judges again.
     fn read(&mut self, guid: &ContainerGuid) {
         if let Some(entry) = self.entries.get_mut(guid) {
-            entry.busy = Busy::Reading;
+            entry.busy = PendingOp::Reading;
             self.syncing.want(guid.clone());
         }
     }
@@ -682,8 +687,8 @@ impl Rep {
         self.fetching.clear();
         let mut idle = Vec::new();
         for (guid, entry) in &mut self.entries {
-            if matches!(entry.busy, Busy::Asking | Busy::Reading | Busy::Fetching) {
-                entry.busy = Busy::No;
+            if matches!(entry.busy, PendingOp::Asking | PendingOp::Reading | PendingOp::Fetching) {
+                entry.busy = PendingOp::No;
                 entry.version += 1;
                 idle.push(guid.clone());
             }
@@ -727,7 +732,7 @@ impl Rep {
             self.load_version += 1;
             let load = CellLoad { version: self.load_version, ..load };
             self.published = Some(load.clone());
-            self.effects.push(Effect::PublishLoad(load));
+            self.effects.push(RepOutput::PublishLoad(load));
         }
     }
 }

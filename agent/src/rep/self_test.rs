@@ -22,7 +22,7 @@ pub const PREFIX: &str = "self-test-";
 
 /// Its times and counts.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct SelfTestSettings {
     /// How long after one test the next begins.
     pub every: Duration,
     /// ... and after one that failed.
@@ -35,9 +35,9 @@ pub struct Settings {
     pub failures: u32,
 }
 
-impl Default for Settings {
+impl Default for SelfTestSettings {
     fn default() -> Self {
-        Settings {
+        SelfTestSettings {
             every: Duration::from_secs(600),
             again: Duration::from_secs(10),
             run_within: Duration::from_secs(30),
@@ -49,7 +49,7 @@ impl Default for Settings {
 
 /// What is to be done about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
+pub enum SelfTestOutput {
     /// Reserve and run a container of that name; if there is no room for it, say [`SelfTest::no_room`].
     Begin(ContainerGuid),
     /// Delete it.
@@ -61,7 +61,7 @@ pub enum Effect {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Phase {
+enum SelfTestPhase {
     Idle {
         next: Timestamp,
     },
@@ -84,28 +84,28 @@ enum Phase {
 /// The self-test of a cell.
 #[derive(Debug)]
 pub struct SelfTest {
-    settings: Settings,
-    phase: Phase,
+    settings: SelfTestSettings,
+    phase: SelfTestPhase,
     failures: u32,
     count: u64,
     seed: u64,
-    effects: Vec<Effect>,
+    effects: Vec<SelfTestOutput>,
 }
 
 impl SelfTest {
     /// The first test begins at once. `seed` makes the names of this life's containers its own.
-    pub fn new(now: Timestamp, settings: Settings, seed: u64) -> Self {
-        let phase = Phase::Idle { next: now };
+    pub fn new(now: Timestamp, settings: SelfTestSettings, seed: u64) -> Self {
+        let phase = SelfTestPhase::Idle { next: now };
         SelfTest { settings, phase, failures: 0, count: 0, seed, effects: Vec::new() }
     }
 
     /// When to call [`SelfTest::poll_outputs`] next.
     pub fn next_wake(&self) -> Timestamp {
         match &self.phase {
-            Phase::Idle { next } => *next,
-            Phase::Running { until, .. }
-            | Phase::Removing { until, .. }
-            | Phase::Stuck { until, .. } => *until,
+            SelfTestPhase::Idle { next } => *next,
+            SelfTestPhase::Running { until, .. }
+            | SelfTestPhase::Removing { until, .. }
+            | SelfTestPhase::Stuck { until, .. } => *until,
         }
     }
 
@@ -117,35 +117,35 @@ impl SelfTest {
     /// A container of this name is so, or gone.
     pub fn saw(&mut self, now: Timestamp, guid: &ContainerGuid, view: Option<&ContainerView>) {
         match (&self.phase, view) {
-            (Phase::Running { guid: own, .. }, Some(view)) if own == guid => {
+            (SelfTestPhase::Running { guid: own, .. }, Some(view)) if own == guid => {
                 if view.container.state == ContainerState::Completed {
                     let result = &view.container.result;
                     let failed = result.failed.then(|| result.failure_reason.clone());
                     self.remove(now, failed);
                 }
             }
-            (Phase::Running { guid: own, .. }, None) if own == guid => {
+            (SelfTestPhase::Running { guid: own, .. }, None) if own == guid => {
                 self.ended(now, Some("its container vanished".to_owned()));
             }
-            (Phase::Removing { guid: own, failed, .. }, None) if own == guid => {
+            (SelfTestPhase::Removing { guid: own, failed, .. }, None) if own == guid => {
                 let failed = failed.clone();
                 self.ended(now, failed);
             }
-            (Phase::Stuck { guid: own, .. }, None) if own == guid => {
-                self.phase = Phase::Idle { next: now + self.settings.again };
+            (SelfTestPhase::Stuck { guid: own, .. }, None) if own == guid => {
+                self.phase = SelfTestPhase::Idle { next: now + self.settings.again };
             }
             (
-                Phase::Idle { .. }
-                | Phase::Running { .. }
-                | Phase::Removing { .. }
-                | Phase::Stuck { .. },
+                SelfTestPhase::Idle { .. }
+                | SelfTestPhase::Running { .. }
+                | SelfTestPhase::Removing { .. }
+                | SelfTestPhase::Stuck { .. },
                 Some(_),
             ) => self.remove_leftover(guid),
             (
-                Phase::Idle { .. }
-                | Phase::Running { .. }
-                | Phase::Removing { .. }
-                | Phase::Stuck { .. },
+                SelfTestPhase::Idle { .. }
+                | SelfTestPhase::Running { .. }
+                | SelfTestPhase::Removing { .. }
+                | SelfTestPhase::Stuck { .. },
                 None,
             ) => {}
         }
@@ -154,12 +154,12 @@ impl SelfTest {
     /// An earlier agent was killed in the middle of a test, or a container took too long to go.
     fn remove_leftover(&mut self, guid: &ContainerGuid) {
         let own = match &self.phase {
-            Phase::Idle { .. } => None,
-            Phase::Running { guid, .. }
-            | Phase::Removing { guid, .. }
-            | Phase::Stuck { guid, .. } => Some(guid),
+            SelfTestPhase::Idle { .. } => None,
+            SelfTestPhase::Running { guid, .. }
+            | SelfTestPhase::Removing { guid, .. }
+            | SelfTestPhase::Stuck { guid, .. } => Some(guid),
         };
-        let delete = Effect::Delete(guid.clone());
+        let delete = SelfTestOutput::Delete(guid.clone());
         if own != Some(guid) && guid.as_str().starts_with(PREFIX) && !self.effects.contains(&delete)
         {
             self.effects.push(delete);
@@ -168,7 +168,7 @@ impl SelfTest {
 
     /// The cell is full: nothing is tested, and nothing is known.
     pub fn no_room(&mut self, now: Timestamp) {
-        self.phase = Phase::Idle { next: now + self.settings.every };
+        self.phase = SelfTestPhase::Idle { next: now + self.settings.every };
     }
 
     /// It could not even be begun.
@@ -177,59 +177,59 @@ impl SelfTest {
     }
 
     /// What follows.
-    pub fn poll_outputs(&mut self, now: Timestamp) -> Vec<Effect> {
+    pub fn poll_outputs(&mut self, now: Timestamp) -> Vec<SelfTestOutput> {
         match &self.phase {
-            Phase::Idle { next } if *next <= now => {
+            SelfTestPhase::Idle { next } if *next <= now => {
                 self.count += 1;
                 let name = format!("{PREFIX}{:x}-{:x}", self.seed, self.count);
                 let guid = volvox_protocol::id::InstanceGuid::new(&name);
                 let guid = ContainerGuid::from(guid.expect("letters, digits and dashes"));
                 let until = now + self.settings.run_within;
-                self.phase = Phase::Running { guid: guid.clone(), until };
-                self.effects.push(Effect::Begin(guid));
+                self.phase = SelfTestPhase::Running { guid: guid.clone(), until };
+                self.effects.push(SelfTestOutput::Begin(guid));
             }
-            Phase::Running { until, .. } if *until <= now => {
+            SelfTestPhase::Running { until, .. } if *until <= now => {
                 let span = self.settings.run_within;
                 self.remove(now, Some(format!("a container did not run and end within {span:?}")));
             }
             // No other is made as long as it is there: they would fill the cell.
-            Phase::Removing { guid, until, failed } if *until <= now => {
+            SelfTestPhase::Removing { guid, until, failed } if *until <= now => {
                 let span = self.settings.remove_within;
                 let told = format!("a container was not taken away within {span:?}");
                 let (guid, failed) = (guid.clone(), failed.clone().unwrap_or(told));
                 self.count_failure(failed);
-                self.effects.push(Effect::Delete(guid.clone()));
+                self.effects.push(SelfTestOutput::Delete(guid.clone()));
                 let until = now + span.max(self.settings.again);
-                self.phase = Phase::Stuck { guid, until };
+                self.phase = SelfTestPhase::Stuck { guid, until };
             }
-            Phase::Stuck { guid, until } if *until <= now => {
+            SelfTestPhase::Stuck { guid, until } if *until <= now => {
                 let guid = guid.clone();
                 self.count_failure("a container cannot be taken away".to_owned());
-                self.effects.push(Effect::Delete(guid.clone()));
+                self.effects.push(SelfTestOutput::Delete(guid.clone()));
                 let until = now + self.settings.remove_within.max(self.settings.again);
-                self.phase = Phase::Stuck { guid, until };
+                self.phase = SelfTestPhase::Stuck { guid, until };
             }
-            Phase::Idle { .. }
-            | Phase::Running { .. }
-            | Phase::Removing { .. }
-            | Phase::Stuck { .. } => {}
+            SelfTestPhase::Idle { .. }
+            | SelfTestPhase::Running { .. }
+            | SelfTestPhase::Removing { .. }
+            | SelfTestPhase::Stuck { .. } => {}
         }
         std::mem::take(&mut self.effects)
     }
 
     fn remove(&mut self, now: Timestamp, failed: Option<String>) {
-        let Phase::Running { guid, .. } = &self.phase else { return };
+        let SelfTestPhase::Running { guid, .. } = &self.phase else { return };
         let guid = guid.clone();
-        self.effects.push(Effect::Delete(guid.clone()));
+        self.effects.push(SelfTestOutput::Delete(guid.clone()));
         let until = now + self.settings.remove_within;
-        self.phase = Phase::Removing { guid, until, failed };
+        self.phase = SelfTestPhase::Removing { guid, until, failed };
     }
 
     fn ended(&mut self, now: Timestamp, failed: Option<String>) {
         let next = match failed {
             None => {
                 if !self.is_healthy() {
-                    self.effects.push(Effect::Healthy(true));
+                    self.effects.push(SelfTestOutput::Healthy(true));
                 }
                 self.failures = 0;
                 self.settings.every
@@ -239,7 +239,7 @@ impl SelfTest {
                 self.settings.again
             }
         };
-        self.phase = Phase::Idle { next: now + next };
+        self.phase = SelfTestPhase::Idle { next: now + next };
     }
 
     fn is_healthy(&self) -> bool {
@@ -249,9 +249,9 @@ impl SelfTest {
     fn count_failure(&mut self, reason: String) {
         let was_healthy = self.is_healthy();
         self.failures = self.failures.saturating_add(1);
-        self.effects.push(Effect::Failed(reason));
+        self.effects.push(SelfTestOutput::Failed(reason));
         if was_healthy && !self.is_healthy() {
-            self.effects.push(Effect::Healthy(false));
+            self.effects.push(SelfTestOutput::Healthy(false));
         }
     }
 }

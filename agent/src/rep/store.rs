@@ -13,7 +13,7 @@ use tracing::{error, warn};
 use volvox_protocol::id::InstanceGuid;
 use volvox_protocol::time::Timestamp;
 
-use super::assignments::{Text, Write};
+use super::assignments::{AssignmentText, AssignmentWrite};
 use super::logic::Assigned;
 
 /// The file cannot be read or written. What runs goes on; after a power cut it may be missing.
@@ -35,7 +35,7 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreEr
 pub struct Assignments {
     folder: PathBuf,
     file: File,
-    text: Text,
+    text: AssignmentText,
 }
 
 impl Assignments {
@@ -49,7 +49,7 @@ impl Assignments {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(failed("read", &path)(error)),
         };
-        let (text, torn) = Text::open(&bytes);
+        let (text, torn) = AssignmentText::open(&bytes);
         let file = open_to_append(&path)?;
         let mut all = Assignments { folder: folder.to_owned(), file, text };
         if torn > 0 {
@@ -87,12 +87,12 @@ impl Assignments {
     pub fn commit(&mut self) -> Result<(), StoreError> {
         let written = match self.text.take_write() {
             None => return Ok(()),
-            Some(Write::Append(bytes)) => {
+            Some(AssignmentWrite::Append(bytes)) => {
                 let path = self.folder.join("assignments");
                 let written = self.file.write_all(&bytes).and_then(|()| self.file.sync_data());
                 written.map_err(failed("write", &path))
             }
-            Some(Write::Replace(bytes)) => self.rewrite(&bytes),
+            Some(AssignmentWrite::Replace(bytes)) => self.rewrite(&bytes),
         };
         written.inspect_err(|_| self.text.not_written())
     }

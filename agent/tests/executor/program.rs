@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use volvox_agent::control::Client;
+use volvox_agent::control::ControlClient;
 
 use crate::cell::{Cell, until};
 
@@ -39,11 +39,11 @@ impl Agent {
         Agent { child, socket: folder.join("agent-run/agent.sock"), log }
     }
 
-    pub(crate) fn client(&mut self) -> Client {
+    pub(crate) fn client(&mut self) -> ControlClient {
         until("the agent answers", || {
             let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none(), "the agent has ended: {ended:?}");
-            Client::connect(&self.socket).ok()
+            ControlClient::connect(&self.socket).ok()
         })
     }
 }

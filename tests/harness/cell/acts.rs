@@ -8,7 +8,7 @@ use volvox_agent::core::{
     AskId, CellInput, CellOutput, CoordinatorReply, CoordinatorRequest, Ends, Notice, ReplyId,
 };
 use volvox_agent::executor::workload::Owner;
-use volvox_agent::rep::logic::Unanswered;
+use volvox_agent::rep::logic::AskFailure;
 use volvox_mesh::member::MemberInput;
 use volvox_mesh::request::AskError;
 use volvox_protocol::cell_rpc::{CellOrders, CellOrdersReply, OwnRecords, size};
@@ -130,7 +130,7 @@ impl World {
             Ok(Reply::Report(reply)) => Ok(CoordinatorReply::Report(reply)),
             Ok(Reply::Fetch(reply)) => Ok(CoordinatorReply::Fetch(reply)),
             Ok(Reply::Sync(page)) => Ok(CoordinatorReply::Sync(page)),
-            Err(error) => Err(Unanswered::from(&error)),
+            Err(error) => Err(AskFailure::from(&error)),
         };
         if answer.is_err() && self.is_asked(nth, ask) {
             self.count("question without an answer");

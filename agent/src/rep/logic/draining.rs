@@ -7,7 +7,7 @@ use std::time::Duration;
 use volvox_protocol::container::ContainerState;
 use volvox_protocol::time::Timestamp;
 
-use super::{Effect, Look, Rep};
+use super::{Freshness, Rep, RepOutput};
 use crate::container::guid::ContainerGuid;
 
 /// How long the executor has until it is told again.
@@ -31,9 +31,9 @@ impl Rep {
     /// Stops a container: at once, unless somebody may be talking to it.
     pub(super) fn drain(&mut self, now: Timestamp, guid: &ContainerGuid) {
         if self.begin_drain(now, guid, Then::Stop) {
-            self.evaluate(now, guid, Look::Believed);
+            self.evaluate(now, guid, Freshness::Believed);
         } else {
-            self.effects.push(Effect::Stop(guid.clone()));
+            self.effects.push(RepOutput::Stop(guid.clone()));
         }
     }
 
@@ -82,7 +82,7 @@ impl Rep {
         }
         for (guid, then) in over {
             match then {
-                Then::Stop => self.effects.push(Effect::Stop(guid)),
+                Then::Stop => self.effects.push(RepOutput::Stop(guid)),
                 Then::Delete => self.delete(&guid),
             }
         }

@@ -9,7 +9,7 @@ use volvox_protocol::request::{CellRequest, TaskOutcome};
 use volvox_protocol::tables::rep_lrp::ContainerPhase;
 use volvox_protocol::time::Timestamp;
 
-use super::{Effect, Rep};
+use super::{Rep, RepOutput};
 use crate::container::guid::ContainerGuid;
 use crate::executor::workload::Owner;
 use crate::rep::view;
@@ -152,7 +152,7 @@ impl Rep {
         if goes {
             // Nothing of it is ours on the board any more.
             entry.belief =
-                super::Belief::Lrp(volvox_protocol::tables::rep_lrp::LrpView::Missing, None);
+                super::BoardRecord::Lrp(volvox_protocol::tables::rep_lrp::LrpView::Missing, None);
             if entry.container.is_some() {
                 self.drain_then_delete(now, guid);
             }
@@ -181,7 +181,7 @@ impl Rep {
                 Owner::Local(_) => continue,
             };
             let told = "the evacuation has reached its timeout".to_owned();
-            self.effects.push(Effect::Note(guid.clone(), told));
+            self.effects.push(RepOutput::Note(guid.clone(), told));
             self.reports.queue_once(request);
             self.delete(&guid);
         }
@@ -192,7 +192,7 @@ impl Rep {
         let is_empty = self
             .entries
             .values()
-            .all(|it| it.container.is_none() && it.busy == super::Busy::No || it.is_local());
+            .all(|it| it.container.is_none() && it.busy == super::PendingOp::No || it.is_local());
         // What was lost on the way is found by a sync.
         let told = self.reports.is_idle() && self.syncing.is_idle() || self.coordinator.is_none();
         let latest = self.settings.evacuation_timeout + LAST_GRACE;
@@ -200,7 +200,7 @@ impl Rep {
         let too_late = now >= evacuation.since + latest;
         if !evacuation.over && (is_empty && told || too_late) {
             evacuation.over = true;
-            self.effects.push(Effect::Evacuated);
+            self.effects.push(RepOutput::Evacuated);
         }
     }
 }

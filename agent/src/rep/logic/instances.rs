@@ -10,8 +10,10 @@ use volvox_protocol::tables::rep_lrp::{ContainerPhase, LrpAction, LrpView, rep_l
 use volvox_protocol::tables::{Likelihood, Whose};
 use volvox_protocol::time::Timestamp;
 
-use super::fetching::Fetch;
-use super::{Assigned, Belief, Busy, Effect, Entry, Look, Rep, definition_of};
+use super::definitions::Fetch;
+use super::{
+    Assigned, BoardRecord, Freshness, PendingOp, Rep, RepOutput, TrackedContainer, definition_of,
+};
 use crate::container::guid::ContainerGuid;
 use crate::executor::workload::{Owner, Workload};
 use crate::rep::facts;
@@ -23,13 +25,13 @@ const NO_REASON: &str = "the process ended";
 pub(super) const UNREADABLE: &str = "it cannot be read: is the coordinator of a later release?";
 
 impl Rep {
-    pub(super) fn judge_lrp(&mut self, guid: &ContainerGuid, look: Look) {
+    pub(super) fn judge_lrp(&mut self, guid: &ContainerGuid, look: Freshness) {
         let Some(entry) = self.entries.get(guid) else { return };
         let Owner::Lrp { key, instance } = &entry.owner else { return };
         if entry.alone.is_restarting() || self.coordinator.is_none() {
             return;
         }
-        let Belief::Lrp(lrp, reported) = &entry.belief else { return };
+        let BoardRecord::Lrp(lrp, reported) = &entry.belief else { return };
         let container = view::of_container(entry.container.as_ref().map(|it| &it.container));
         let (lrp, reported) = (*lrp, reported.clone());
         let (key, instance) = (key.clone(), instance.clone());
@@ -61,7 +63,9 @@ impl Rep {
                 self.bring_up_to_date(guid, key, &instance, reported.as_deref());
             }
             LrpAction::Delete => match container {
-                ContainerPhase::Starting | ContainerPhase::Running if look == Look::Believed => {
+                ContainerPhase::Starting | ContainerPhase::Running
+                    if look == Freshness::Believed =>
+                {
                     self.read(guid);
                 }
                 ContainerPhase::Absent => {}
@@ -101,7 +105,7 @@ impl Rep {
         if let Some(definition) = self.definitions.get(&of).cloned() {
             entry.assigned = true;
             let (key, instance) = (key.clone(), instance.clone());
-            self.effects.push(Effect::Assign(Assigned { key, instance, definition }));
+            self.effects.push(RepOutput::Assign(Assigned { key, instance, definition }));
         } else if !entry.fetched && !self.unreadable.contains(&of) {
             entry.fetched = true;
             self.fetching.want(Fetch::Lrp(of));
@@ -157,7 +161,7 @@ impl Rep {
             }
             self.fetching.want(Fetch::Lrp(of));
             if let Some(entry) = self.entries.get_mut(guid) {
-                entry.busy = Busy::Fetching;
+                entry.busy = PendingOp::Fetching;
             }
             return;
         };
@@ -167,10 +171,10 @@ impl Rep {
         }
         let Some(entry) = self.entries.get_mut(guid) else { return };
         entry.assigned = true;
-        entry.busy = Busy::Beginning;
+        entry.busy = PendingOp::Beginning;
         let (key, instance) = (key.clone(), instance.clone());
-        self.effects.push(Effect::Assign(Assigned { key, instance, definition: known }));
-        self.effects.push(Effect::Run(guid.clone(), work));
+        self.effects.push(RepOutput::Assign(Assigned { key, instance, definition: known }));
+        self.effects.push(RepOutput::Run(guid.clone(), work));
     }
 
     /// A definition that cannot be run here is a crash: the board's patience with crashes applies.
@@ -179,13 +183,13 @@ impl Rep {
         let Owner::Lrp { key, instance } = &entry.owner else { return };
         let reason = format!("this cell cannot run its definition: {}", cut(problem));
         let (key, on) = (key.clone(), self.on(instance));
-        self.effects.push(Effect::Note(guid.clone(), reason.clone()));
+        self.effects.push(RepOutput::Note(guid.clone(), reason.clone()));
         self.ask(guid, CellRequest::CrashLrp(key, on, reason.into()));
     }
 
     /// The executor would not: the reservation goes, and the table does the rest.
     pub(super) fn not_run(&mut self, guid: ContainerGuid, reason: &str) {
-        self.effects.push(Effect::Note(guid.clone(), format!("cannot be run: {reason}")));
+        self.effects.push(RepOutput::Note(guid.clone(), format!("cannot be run: {reason}")));
         let Some(entry) = self.entries.get_mut(&guid) else { return };
         entry.alone.give_up();
         if entry.container.is_some() {
@@ -203,7 +207,7 @@ impl Rep {
             // So that it does not come back after a power cut.
             entry.assigned = false;
             if !mutated(Bug::StaysAssigned) {
-                self.effects.push(Effect::Unassign(instance.clone()));
+                self.effects.push(RepOutput::Unassign(instance.clone()));
             }
         }
         let leaves = self.evacuation.is_some() && self.coordinator.is_some();
@@ -212,7 +216,7 @@ impl Rep {
         } else {
             // An evacuee is asked about at once, not at the next poll.
             entry.not_before = Timestamp::ZERO;
-            self.evaluate(now, guid, Look::Believed);
+            self.evaluate(now, guid, Freshness::Believed);
         }
     }
 
@@ -221,13 +225,13 @@ impl Rep {
         let Some(entry) = self.entries.get_mut(guid) else { return };
         use volvox_protocol::tables::Whose::Ours;
         entry.belief = match request {
-            CellRequest::ClaimLrp(..) => Belief::Lrp(LrpView::Claimed(Ours), None),
+            CellRequest::ClaimLrp(..) => BoardRecord::Lrp(LrpView::Claimed(Ours), None),
             CellRequest::StartLrp(_, _, running) => {
-                Belief::Lrp(LrpView::Running(Ours), Some(Arc::clone(running)))
+                BoardRecord::Lrp(LrpView::Running(Ours), Some(Arc::clone(running)))
             }
             // Perhaps it waits for an auction instead: either way it is not ours, and not to be claimed.
-            CellRequest::CrashLrp(..) => Belief::Lrp(LrpView::Crashed, None),
-            CellRequest::RemoveLrp(..) => Belief::Lrp(LrpView::Missing, None),
+            CellRequest::CrashLrp(..) => BoardRecord::Lrp(LrpView::Crashed, None),
+            CellRequest::RemoveLrp(..) => BoardRecord::Lrp(LrpView::Missing, None),
             CellRequest::EvacuateClaimed(..)
             | CellRequest::EvacuateRunning(..)
             | CellRequest::EvacuateCrashed(..)
@@ -245,7 +249,7 @@ impl Rep {
             self.definitions.insert(definition_of(&key), definition);
             let owner = Owner::Lrp { key, instance };
             let entry = self.entries.entry(owner.container());
-            let entry = entry.or_insert_with(|| Entry::new(owner, Belief::Unknown));
+            let entry = entry.or_insert_with(|| TrackedContainer::new(owner, BoardRecord::Unknown));
             entry.assigned = true;
         }
     }

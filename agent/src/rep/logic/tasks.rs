@@ -9,10 +9,10 @@ use volvox_protocol::tables::rep_task::{
     CompletedTaskCall, TaskAction, TaskContainerView, TaskView, completed_task_call, rep_task,
 };
 
+use super::definitions::Fetch;
 use super::evacuation::TIMED_OUT;
-use super::fetching::Fetch;
 use super::instances::{UNREADABLE, cut};
-use super::{Belief, Busy, Effect, Look, Rep};
+use super::{BoardRecord, Freshness, PendingOp, Rep, RepOutput};
 use crate::container::guid::ContainerGuid;
 use crate::executor::workload::{Owner, Workload};
 use crate::rep::view;
@@ -23,9 +23,10 @@ const LOST: &str = "task container does not exist";
 const NOT_MADE: &str = "the container could not be made";
 
 impl Rep {
-    pub(super) fn judge_task(&mut self, guid: &ContainerGuid, look: Look) {
+    pub(super) fn judge_task(&mut self, guid: &ContainerGuid, look: Freshness) {
         let Some(entry) = self.entries.get(guid) else { return };
-        let (Owner::Task { guid: task, .. }, Belief::Task(record)) = (&entry.owner, &entry.belief)
+        let (Owner::Task { guid: task, .. }, BoardRecord::Task(record)) =
+            (&entry.owner, &entry.belief)
         else {
             return;
         };
@@ -45,7 +46,7 @@ impl Rep {
             TaskAction::Nothing if granted => self.run_task(guid, &task),
             TaskAction::Nothing => {}
             TaskAction::Delete
-                if container == TaskContainerView::Active && look == Look::Believed =>
+                if container == TaskContainerView::Active && look == Freshness::Believed =>
             {
                 self.read(guid);
             }
@@ -131,7 +132,7 @@ impl Rep {
 
     pub(super) fn believe(&mut self, guid: &ContainerGuid, view: TaskView) {
         if let Some(entry) = self.entries.get_mut(guid) {
-            entry.belief = Belief::Task(view);
+            entry.belief = BoardRecord::Task(view);
         }
     }
 
@@ -139,19 +140,19 @@ impl Rep {
         let Some(entry) = self.entries.get_mut(guid) else { return };
         // It is run once, if at all, and the executor keeps what it needs.
         let Some(definition) = self.tasks.remove(task) else {
-            entry.busy = Busy::Fetching;
+            entry.busy = PendingOp::Fetching;
             return self.fetching.want(Fetch::Task(task.clone()));
         };
         entry.granted = false;
         let work = definition.map(Workload::Task).ok_or_else(|| UNREADABLE.to_owned());
         match work.and_then(|work| work.validate().map(|()| work)) {
             Ok(work) => {
-                entry.busy = Busy::Beginning;
-                self.effects.push(Effect::Run(guid.clone(), work));
+                entry.busy = PendingOp::Beginning;
+                self.effects.push(RepOutput::Run(guid.clone(), work));
             }
             Err(problem) => {
                 let reason = format!("this cell cannot run its definition: {}", cut(&problem));
-                self.effects.push(Effect::Note(guid.clone(), reason.clone()));
+                self.effects.push(RepOutput::Note(guid.clone(), reason.clone()));
                 let (cell, outcome) =
                     (self.settings.cell_id.clone(), TaskOutcome::failed_because(&reason));
                 self.ask(guid, CellRequest::CompleteTask(task.clone(), cell, outcome));

@@ -78,16 +78,16 @@ fn needs(memory_mb: u32) -> Arc<Requirements> {
     Arc::new(Requirements { memory_mb, disk_mb: 10, rootfs, ..Requirements::default() })
 }
 
-fn settings() -> Settings {
-    Settings::new(cell(), "zone")
+fn settings() -> RepSettings {
+    RepSettings::new(cell(), "zone")
 }
 
 /// A question on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Ask {
-    Report(Contact, CellReport),
-    Fetch(Contact, FetchDefinitions),
-    Sync(Contact, SyncCell),
+    Report(SessionId, CellReport),
+    Fetch(SessionId, FetchDefinitions),
+    Sync(SessionId, SyncCell),
 }
 
 /// What becomes of a question.
@@ -114,7 +114,7 @@ struct Stage {
     holds: bool,
     /// How they are answered, if not.
     how: How,
-    done: Vec<Effect>,
+    done: Vec<RepOutput>,
     /// What is on the disk.
     assigned: BTreeMap<InstanceGuid, Assigned>,
     answers: BTreeMap<u64, CellOrdersReply>,
@@ -131,7 +131,7 @@ impl Stage {
         Stage::with(settings())
     }
 
-    fn with(settings: Settings) -> Self {
+    fn with(settings: RepSettings) -> Self {
         let now = Timestamp::from_secs(1_000);
         let mut stage = Stage {
             rep: Rep::new(now, settings, 1),
@@ -148,7 +148,7 @@ impl Stage {
             cancelled: BTreeSet::new(),
             messages: 0,
         };
-        stage.rep.apply(now, Input::Containers(Vec::new(), stage.machine.free()));
+        stage.rep.apply(now, RepInput::Containers(Vec::new(), stage.machine.free()));
         stage
     }
 
@@ -179,7 +179,7 @@ impl Stage {
         let definition = self.board.known();
         let it = Assigned { key: key(index), instance: instance.clone(), definition };
         self.assigned.insert(instance, it.clone());
-        self.rep.apply(self.now, Input::Assigned(vec![it]));
+        self.rep.apply(self.now, RepInput::Assigned(vec![it]));
     }
 
     /// The agent is started again: it finds what is on its disk, and the containers.
@@ -188,19 +188,19 @@ impl Stage {
         self.rep = Rep::new(self.now, settings, self.rep.load_version + 1_000);
         self.asks.clear();
         self.fresh.clear();
-        self.rep.apply(self.now, Input::Assigned(self.assigned.values().cloned().collect()));
+        self.rep.apply(self.now, RepInput::Assigned(self.assigned.values().cloned().collect()));
         let all = self.machine.show_all();
-        self.rep.apply(self.now, Input::Containers(all, self.machine.free()));
+        self.rep.apply(self.now, RepInput::Containers(all, self.machine.free()));
         self.settle();
     }
 
     fn meet(&mut self) {
-        self.rep.apply(self.now, Input::CoordinatorPresent);
+        self.rep.apply(self.now, RepInput::CoordinatorPresent);
         self.settle();
     }
 
     fn lose(&mut self) {
-        self.rep.apply(self.now, Input::CoordinatorMissing);
+        self.rep.apply(self.now, RepInput::CoordinatorMissing);
         self.settle();
     }
 
@@ -212,7 +212,7 @@ impl Stage {
             }
         }
         let orders = CellOrders { orders };
-        self.rep.apply(self.now, Input::Orders(self.messages, orders, self.messages));
+        self.rep.apply(self.now, RepInput::Orders(self.messages, orders, self.messages));
         self.settle();
         self.messages
     }
@@ -282,7 +282,7 @@ impl Stage {
         if shown.is_empty() {
             return false;
         }
-        self.rep.apply(self.now, Input::Containers(shown, self.machine.free()));
+        self.rep.apply(self.now, RepInput::Containers(shown, self.machine.free()));
         true
     }
 
@@ -300,18 +300,18 @@ impl Stage {
         moved
     }
 
-    fn perform(&mut self, effect: Effect) {
+    fn perform(&mut self, effect: RepOutput) {
         self.done.push(effect.clone());
         let now = self.now;
         match effect {
-            Effect::Assign(it) => drop(self.assigned.insert(it.instance.clone(), it)),
-            Effect::Unassign(instance) => drop(self.assigned.remove(&instance)),
-            Effect::Reserve(batch, wanted) => {
+            RepOutput::Assign(it) => drop(self.assigned.insert(it.instance.clone(), it)),
+            RepOutput::Unassign(instance) => drop(self.assigned.remove(&instance)),
+            RepOutput::Reserve(batch, wanted) => {
                 let refused = self.machine.reserve(now, wanted);
                 self.look();
-                self.rep.apply(now, Input::Reserved(batch, refused));
+                self.rep.apply(now, RepInput::Reserved(batch, refused));
             }
-            Effect::Run(guid, work) => {
+            RepOutput::Run(guid, work) => {
                 let written = self.assigned.keys().any(|it| it.as_str() == guid.as_str());
                 assert!(
                     written || matches!(work, Workload::Task(_)),
@@ -319,34 +319,34 @@ impl Stage {
                 );
                 if let Err(reason) = self.machine.run(now, &guid) {
                     assert!(self.machine.refuses_to_run, "{guid} was run twice: {reason}");
-                    self.rep.apply(now, Input::NotRun(guid, reason));
+                    self.rep.apply(now, RepInput::NotRun(guid, reason));
                 }
             }
-            Effect::Stop(guid) if self.machine.has_no_time => {
-                self.rep.apply(now, Input::NotStopped(guid));
+            RepOutput::Stop(guid) if self.machine.has_no_time => {
+                self.rep.apply(now, RepInput::NotStopped(guid));
             }
-            Effect::Stop(guid) => self.machine.stop(now, &guid),
-            Effect::Delete(guid) => {
+            RepOutput::Stop(guid) => self.machine.stop(now, &guid),
+            RepOutput::Delete(guid) => {
                 self.may_delete(&guid);
                 if self.machine.delete(now, &guid).is_err() {
-                    self.rep.apply(now, Input::NotDeleted(guid));
+                    self.rep.apply(now, RepInput::NotDeleted(guid));
                 }
             }
-            Effect::Answer(message, reply) => {
+            RepOutput::Answer(message, reply) => {
                 assert!(self.answers.insert(message, reply).is_none(), "answered twice");
             }
-            Effect::Report(contact, report) => {
+            RepOutput::Report(contact, report) => {
                 assert!(
                     !self.asks.iter().any(|it| matches!(it, Ask::Report(of, _) if *of == contact))
                 );
                 self.asks.push_back(Ask::Report(contact, report));
             }
-            Effect::Fetch(contact, asked) => self.asks.push_back(Ask::Fetch(contact, asked)),
-            Effect::Sync(contact, asked) => self.asks.push_back(Ask::Sync(contact, asked)),
-            Effect::PublishLoad(_)
-            | Effect::Inconceivable(..)
-            | Effect::Note(..)
-            | Effect::Evacuated => {}
+            RepOutput::Fetch(contact, asked) => self.asks.push_back(Ask::Fetch(contact, asked)),
+            RepOutput::Sync(contact, asked) => self.asks.push_back(Ask::Sync(contact, asked)),
+            RepOutput::PublishLoad(_)
+            | RepOutput::Inconceivable(..)
+            | RepOutput::Note(..)
+            | RepOutput::Evacuated => {}
         }
     }
 
@@ -364,7 +364,7 @@ impl Stage {
     }
 
     fn check(&self) {
-        let items = self.rep.entries.values().map(Entry::item);
+        let items = self.rep.entries.values().map(TrackedContainer::item);
         assert_eq!(self.rep.digest, items.collect::<Digest>());
         assert!(self.rep.next_wake() > self.now, "it would turn round and round");
         if let Some(load) = self.rep.load() {
@@ -391,8 +391,8 @@ impl Stage {
         self.asks.remove(at);
         let failed = match how {
             How::Properly | How::Later => None,
-            How::DoneAndLost | How::Lost => Some(Unanswered::Unknown),
-            How::NotDone => Some(Unanswered::NotDone),
+            How::DoneAndLost | How::Lost => Some(AskFailure::Unknown),
+            How::NotDone => Some(AskFailure::NotDone),
         };
         let is_done = matches!(how, How::Properly | How::DoneAndLost);
         let input = match ask.clone() {
@@ -405,11 +405,11 @@ impl Stage {
                 if is_done {
                     reply = self.board.report(report);
                 }
-                Input::Reported(contact, failed.map_or(Ok(reply), Err))
+                RepInput::Reported(contact, failed.map_or(Ok(reply), Err))
             }
             Ask::Fetch(contact, asked) => {
                 let reply = self.board.fetch(asked);
-                Input::Fetched(contact, failed.map_or(Ok(reply), Err))
+                RepInput::Fetched(contact, failed.map_or(Ok(reply), Err))
             }
             Ask::Sync(contact, asked) => {
                 let reply = vec![self.board.sync(&asked)];
@@ -417,7 +417,7 @@ impl Stage {
                     self.fresh.extend(asked.lrps.iter().map(|it| guid(it.instance_guid.as_str())));
                     self.fresh.extend(asked.tasks.iter().map(|it| (&it.task_guid).into()));
                 }
-                Input::Synced(contact, failed.map_or(Ok(reply), Err))
+                RepInput::Synced(contact, failed.map_or(Ok(reply), Err))
             }
         };
         self.rep.apply(self.now, input);

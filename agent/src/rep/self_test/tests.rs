@@ -39,14 +39,14 @@ struct Tester {
 
 impl Tester {
     fn new() -> Self {
-        Tester { test: SelfTest::new(at(0), Settings::default(), 7) }
+        Tester { test: SelfTest::new(at(0), SelfTestSettings::default(), 7) }
     }
 
     /// A test begins. Gives its container.
     fn begin(&mut self, now: Timestamp) -> ContainerGuid {
         assert!(self.test.next_wake() <= now);
         match &self.test.poll_outputs(now)[..] {
-            [Effect::Begin(guid)] => {
+            [SelfTestOutput::Begin(guid)] => {
                 assert!(guid.as_str().starts_with(PREFIX) && self.test.next_wake() > now);
                 guid.clone()
             }
@@ -58,18 +58,18 @@ impl Tester {
         self.test.saw(now, guid, Some(&view(guid, ContainerState::Running, None)));
         assert!(self.test.poll_outputs(now).is_empty());
         self.test.saw(now, guid, Some(&view(guid, ContainerState::Completed, reason)));
-        assert_eq!(self.test.poll_outputs(now), [Effect::Delete(guid.clone())]);
+        assert_eq!(self.test.poll_outputs(now), [SelfTestOutput::Delete(guid.clone())]);
     }
 
     /// One test that fails. Gives what is said about it.
-    fn fail(&mut self, now: Timestamp) -> Vec<Effect> {
+    fn fail(&mut self, now: Timestamp) -> Vec<SelfTestOutput> {
         let guid = self.begin(now);
         self.ends(now, &guid, Some("no route"));
         self.test.saw(now, &guid, None);
         self.test.poll_outputs(now)
     }
 
-    fn pass(&mut self, now: Timestamp) -> Vec<Effect> {
+    fn pass(&mut self, now: Timestamp) -> Vec<SelfTestOutput> {
         let guid = self.begin(now);
         self.ends(now, &guid, None);
         self.test.saw(now, &guid, None);
@@ -77,8 +77,8 @@ impl Tester {
     }
 }
 
-fn failed(reason: &str) -> Effect {
-    Effect::Failed(reason.to_owned())
+fn failed(reason: &str) -> SelfTestOutput {
+    SelfTestOutput::Failed(reason.to_owned())
 }
 
 #[test]
@@ -99,10 +99,10 @@ fn three_failures_make_the_cell_unhealthy_and_a_success_heals_it() {
     assert_eq!(tester.fail(at(0)), [failed("no route")]);
     assert_eq!(tester.test.next_wake(), at(10), "a failure is looked at again soon");
     assert_eq!(tester.fail(at(10)), [failed("no route")]);
-    assert_eq!(tester.fail(at(20)), [failed("no route"), Effect::Healthy(false)]);
+    assert_eq!(tester.fail(at(20)), [failed("no route"), SelfTestOutput::Healthy(false)]);
     assert_eq!(tester.fail(at(30)), [failed("no route")], "said once");
     assert_eq!(tester.test.failures(), 4);
-    assert_eq!(tester.pass(at(40)), [Effect::Healthy(true)]);
+    assert_eq!(tester.pass(at(40)), [SelfTestOutput::Healthy(true)]);
     assert_eq!(tester.test.failures(), 0);
     // A success in between begins the count anew.
     let mut tester = Tester::new();
@@ -119,7 +119,7 @@ fn each_step_has_its_time() {
     assert_eq!(tester.test.next_wake(), at(30));
     tester.test.saw(at(1), &guid, Some(&view(&guid, ContainerState::Created, None)));
     assert!(tester.test.poll_outputs(at(29)).is_empty());
-    assert_eq!(tester.test.poll_outputs(at(30)), [Effect::Delete(guid.clone())]);
+    assert_eq!(tester.test.poll_outputs(at(30)), [SelfTestOutput::Delete(guid.clone())]);
     assert_eq!(tester.test.next_wake(), at(60));
     tester.test.saw(at(31), &guid, None);
     let said = tester.test.poll_outputs(at(31));
@@ -136,17 +136,17 @@ fn one_that_cannot_be_taken_away_fails_and_no_other_is_made() {
         let now = at(1 + round * 30);
         assert!(tester.test.poll_outputs(at(round * 30)).is_empty());
         let said = tester.test.poll_outputs(now);
-        assert!(said.contains(&Effect::Delete(guid.clone())), "{said:?}");
-        assert!(!said.iter().any(|it| matches!(it, Effect::Begin(_))));
-        healthy.extend(said.into_iter().filter(|it| matches!(it, Effect::Healthy(_))));
+        assert!(said.contains(&SelfTestOutput::Delete(guid.clone())), "{said:?}");
+        assert!(!said.iter().any(|it| matches!(it, SelfTestOutput::Begin(_))));
+        healthy.extend(said.into_iter().filter(|it| matches!(it, SelfTestOutput::Healthy(_))));
         // Its views are not those of a leftover.
         tester.test.saw(now, &guid, Some(&view(&guid, ContainerState::Completed, None)));
         assert!(tester.test.poll_outputs(now).is_empty() && tester.test.next_wake() > now);
     }
-    assert_eq!((tester.test.failures(), healthy), (4, vec![Effect::Healthy(false)]));
+    assert_eq!((tester.test.failures(), healthy), (4, vec![SelfTestOutput::Healthy(false)]));
     tester.test.saw(at(200), &guid, None);
     assert!(tester.test.poll_outputs(at(200)).is_empty());
-    assert_eq!(tester.pass(at(210)), [Effect::Healthy(true)]);
+    assert_eq!(tester.pass(at(210)), [SelfTestOutput::Healthy(true)]);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn one_that_cannot_be_begun_has_failed_and_what_is_left_of_it_goes() {
     tester.test.not_begun(at(0), "the executor is busy".to_owned());
     assert_eq!(tester.test.poll_outputs(at(0)), [failed("the executor is busy")]);
     tester.test.saw(at(1), &guid, Some(&view(&guid, ContainerState::Reserved, None)));
-    assert_eq!(tester.test.poll_outputs(at(1)), [Effect::Delete(guid)]);
+    assert_eq!(tester.test.poll_outputs(at(1)), [SelfTestOutput::Delete(guid)]);
 }
 
 #[test]
@@ -186,7 +186,11 @@ fn what_an_earlier_agent_left_is_removed_and_nothing_else() {
     for guid in [&left, &others, &left] {
         tester.test.saw(at(1), guid, Some(&view(guid, ContainerState::Running, None)));
     }
-    assert_eq!(tester.test.poll_outputs(at(1)), [Effect::Delete(left.clone())], "asked once");
+    assert_eq!(
+        tester.test.poll_outputs(at(1)),
+        [SelfTestOutput::Delete(left.clone())],
+        "asked once"
+    );
     tester.test.saw(at(2), &left, None);
     assert!(tester.test.poll_outputs(at(2)).is_empty());
     tester.ends(at(3), &own, None);

@@ -93,8 +93,11 @@ fn told_to_stop_between_two_containers_it_stops() {
         stage.machine.crash(stage.now, &guid);
         stage.settle();
         let on = stage.rep.on(&InstanceGuid::new(guid.as_str()).unwrap());
-        let stop =
-            Input::Orders(50, CellOrders { orders: vec![CellOrder::StopInstance(key(0), on)] }, 1);
+        let stop = RepInput::Orders(
+            50,
+            CellOrders { orders: vec![CellOrder::StopInstance(key(0), on)] },
+            1,
+        );
         if late {
             // It is gone, and room is being set aside for the next.
             stage.machine.finish_deletes(stage.now);
@@ -160,10 +163,10 @@ fn an_agent_that_is_started_again_touches_nothing() {
     let (before, guid) = Stage::running();
     let mut stage = Stage::new();
     stage.assigned = before.assigned.clone();
-    stage.rep.apply(stage.now, Input::Assigned(before.assigned.into_values().collect()));
+    stage.rep.apply(stage.now, RepInput::Assigned(before.assigned.into_values().collect()));
     (stage.board, stage.machine) = (before.board, before.machine);
     let all = stage.machine.show_all();
-    stage.rep.apply(stage.now, Input::Containers(all, stage.machine.free()));
+    stage.rep.apply(stage.now, RepInput::Containers(all, stage.machine.free()));
     stage.wait(PASS);
     stage.meet();
     stage.wait(PASS);
@@ -177,7 +180,7 @@ fn what_finds_no_room_is_tried_again_at_passes() {
     stage.wait(ALONE_AFTER);
     assert_eq!(stage.machine.containers.len(), ROOM.containers as usize);
     let tries =
-        |stage: &Stage| stage.done.iter().filter(|it| matches!(it, Effect::Reserve(..))).count();
+        |stage: &Stage| stage.done.iter().filter(|it| matches!(it, RepOutput::Reserve(..))).count();
     let before = tries(&stage);
     stage.wait(PASS * 3);
     assert!((4..=8).contains(&(tries(&stage) - before)), "{}", tries(&stage) - before);

@@ -4,7 +4,7 @@ use super::board::Tells;
 use super::*;
 
 fn fetches(stage: &Stage) -> usize {
-    stage.done.iter().filter(|it| matches!(it, Effect::Fetch(..))).count()
+    stage.done.iter().filter(|it| matches!(it, RepOutput::Fetch(..))).count()
 }
 
 /// A claim whose definition did not come with its answer.
@@ -146,7 +146,7 @@ fn tags_on_the_board_stay_until_the_definition_is_known() {
     let mut stage = Stage::new();
     (stage.board, stage.machine) = (before.board, before.machine);
     let all = stage.machine.show_all();
-    stage.rep.apply(stage.now, Input::Containers(all, stage.machine.free()));
+    stage.rep.apply(stage.now, RepInput::Containers(all, stage.machine.free()));
     stage.board.tells = Tells::Nothing;
     stage.meet();
     assert!(stage.said().is_empty() && stage.agrees());

@@ -12,14 +12,14 @@ const POLL: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 fn is_over(stage: &Stage) -> bool {
-    let ends = stage.done.iter().filter(|it| **it == Effect::Evacuated).count();
+    let ends = stage.done.iter().filter(|it| **it == RepOutput::Evacuated).count();
     assert!(ends <= 1, "told twice");
     assert_eq!(ends == 1, stage.rep.evacuation().is_some_and(|it| it.over));
     ends == 1
 }
 
 fn evacuate(stage: &mut Stage) {
-    stage.rep.apply(stage.now, Input::Evacuate);
+    stage.rep.apply(stage.now, RepInput::Evacuate);
     stage.settle();
 }
 
@@ -87,7 +87,7 @@ fn every_row_keeps_the_container_or_not() {
                 let it = record(RecordState::Running(on));
                 stage.board.evacuating.insert(place(&key(0)), it);
             }
-            stage.rep.apply(stage.now, Input::Evacuate);
+            stage.rep.apply(stage.now, RepInput::Evacuate);
             stage.meet();
             let (action, _) = bbs_evacuate(ordinary, evacuating);
             let row = format!("{ordinary:?} × {evacuating:?}: {action:?}");
@@ -124,7 +124,7 @@ fn what_does_not_run_goes_at_once() {
         stage.work(&[0]);
         let guid = stage.only();
         stage.said();
-        stage.rep.apply(stage.now, Input::Evacuate);
+        stage.rep.apply(stage.now, RepInput::Evacuate);
         change(&mut stage, &guid);
         stage.settle();
         stage.wait(POLL);
@@ -142,7 +142,7 @@ fn a_reservation_that_is_not_claimed_goes_too() {
     stage.holds = true;
     stage.work(&[0]);
     assert!(matches!(stage.asks.front(), Some(Ask::Report(..))), "the claim is on its way");
-    stage.rep.apply(stage.now, Input::Evacuate);
+    stage.rep.apply(stage.now, RepInput::Evacuate);
     stage.holds = false;
     stage.settle();
     stage.wait(POLL);

@@ -50,7 +50,7 @@ fn the_definition_of_what_was_refused_is_not_kept() {
             requirements: needs(ROOM.memory_mb + 1),
         };
         let batch = WorkBatch { number: 9, lrps: vec![start], tasks: vec![] };
-        Input::Orders(77, CellOrders { orders: vec![CellOrder::Work(batch)] }, 7)
+        RepInput::Orders(77, CellOrders { orders: vec![CellOrder::Work(batch)] }, 7)
     });
     stage.board.ordinary.clear();
     stage.board.desired.clear();

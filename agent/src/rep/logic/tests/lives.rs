@@ -36,7 +36,7 @@ fn the_load_that_names_a_batch_counts_its_reservations() {
     let loads = stage
         .done
         .iter()
-        .filter_map(|it| if let Effect::PublishLoad(load) = it { Some(load) } else { None });
+        .filter_map(|it| if let RepOutput::PublishLoad(load) = it { Some(load) } else { None });
     let of_batch: Vec<_> = loads.filter(|load| load.last_batch == number).collect();
     assert!(!of_batch.is_empty());
     assert!(of_batch.iter().all(|load| load.free.containers == machine::ROOM.containers - 3));
@@ -117,7 +117,7 @@ fn an_executor_that_had_no_time_to_stop_it_is_told_again() {
     stage.wait(settings().drain * 2);
     assert_eq!(stage.state(&guid), Some(ContainerState::Running), "nobody stopped it");
     let stops = |stage: &Stage| {
-        let stops = stage.done.iter().filter(|it| matches!(it, Effect::Stop(_)));
+        let stops = stage.done.iter().filter(|it| matches!(it, RepOutput::Stop(_)));
         stops.count()
     };
     let before = stops(&stage);
@@ -263,7 +263,8 @@ fn what_was_told_to_run_is_not_told_again_before_the_executor_shows_it() {
     stage.holds = true;
     stage.work(&[0]);
     stage.answer_next(How::Properly);
-    let runs = |stage: &Stage| stage.done.iter().filter(|it| matches!(it, Effect::Run(..))).count();
+    let runs =
+        |stage: &Stage| stage.done.iter().filter(|it| matches!(it, RepOutput::Run(..))).count();
     assert_eq!(runs(&stage), 1);
     // Everything is judged again, and the rep has not looked.
     stage.rep.judge_all(stage.now);

@@ -17,7 +17,7 @@ impl Stage {
 
     /// Containers that were to be deleted.
     pub(super) fn deletes(&self) -> usize {
-        self.done.iter().filter(|it| matches!(it, Effect::Delete(_))).count()
+        self.done.iter().filter(|it| matches!(it, RepOutput::Delete(_))).count()
     }
 
     pub(super) fn only(&self) -> ContainerGuid {

@@ -168,7 +168,7 @@ fn trouble(seed: u64, evacuates: bool) -> Stage {
     for nth in 0..EVENTS {
         play.happen();
         if evacuates && nth == EVENTS * 3 / 4 {
-            play.stage.rep.apply(play.stage.now, Input::Evacuate);
+            play.stage.rep.apply(play.stage.now, RepInput::Evacuate);
         }
     }
     let mut stage = play.stage;
@@ -185,11 +185,11 @@ fn evacuate(seed: u64) {
     let mut stage = trouble(seed, true);
     if stage.rep.evacuation().is_none() {
         // An agent that was started again has forgotten.
-        stage.rep.apply(stage.now, Input::Evacuate);
+        stage.rep.apply(stage.now, RepInput::Evacuate);
     }
     stage.wait(Duration::from_secs(640));
     assert!(stage.rep.evacuation().unwrap().over, "seed {seed}: {}", stage.tell());
-    assert!(stage.done.contains(&Effect::Evacuated));
+    assert!(stage.done.contains(&RepOutput::Evacuated));
     assert!(stage.machine.containers.is_empty(), "seed {seed}: {}", stage.tell());
     assert!(stage.agrees() && stage.board.evacuating.is_empty(), "seed {seed}: {}", stage.tell());
 }

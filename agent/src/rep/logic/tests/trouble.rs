@@ -149,12 +149,12 @@ fn life(is_task: bool, end: End, nth: usize, how: How, leaves: bool) -> usize {
             asked += 1;
             if wrong && leaves {
                 let ask = stage.asks.front().cloned().unwrap();
-                stage.rep.apply(stage.now, Input::CoordinatorMissing);
+                stage.rep.apply(stage.now, RepInput::CoordinatorMissing);
                 stage.step();
                 // An answer from before: it changes the board, and is not heard.
                 stage.answer(&ask, how);
                 stage.step();
-                stage.rep.apply(stage.now, Input::CoordinatorPresent);
+                stage.rep.apply(stage.now, RepInput::CoordinatorPresent);
                 stage.step();
             } else {
                 stage.answer_next(if wrong { how } else { How::Properly });

@@ -16,8 +16,8 @@ use volvox_protocol::tables::rep_lrp::LrpView;
 use volvox_protocol::tables::rep_task::TaskView;
 use volvox_protocol::time::Timestamp;
 
-use super::fetching::Fetch;
-use super::{Belief, Busy, Effect, Entry, Rep, definition_of};
+use super::definitions::Fetch;
+use super::{BoardRecord, PendingOp, Rep, RepOutput, TrackedContainer, definition_of};
 use crate::container::guid::ContainerGuid;
 use crate::container::spec::is_container_id;
 use crate::executor::logic::ReservationRequest;
@@ -26,14 +26,14 @@ use crate::executor::workload::Owner;
 
 /// What work may ask of this cell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Offer {
+pub struct CellCapabilities {
     /// The root file systems it can mount; empty: whatever is asked for.
     pub rootfs_providers: Vec<RootfsProvider>,
     /// The volume drivers it has.
     pub volume_drivers: Vec<String>,
 }
 
-impl Offer {
+impl CellCapabilities {
     /// Why work that needs this cannot run here, if it cannot.
     fn refusal(&self, needs: &Requirements) -> Option<String> {
         let (scheme, rest) = needs.rootfs.split_once(':').unwrap_or(("", &needs.rootfs));
@@ -54,19 +54,19 @@ impl Offer {
 #[derive(Debug)]
 pub(super) enum Batch {
     /// Of a coordinator's order: the message, the order's place in it, and what was refused already.
-    Ordered { message: u64, nth: usize, number: u64, guids: Vec<ContainerGuid>, refused: Refused },
+    Ordered { message: u64, nth: usize, number: u64, guids: Vec<ContainerGuid>, refused: Refusals },
     /// One that crashed, or was lost, while the cell was alone.
     Again(ContainerGuid),
 }
 
 /// What is not taken, and why.
 #[derive(Debug, Default)]
-pub(super) struct Refused {
+pub(super) struct Refusals {
     lrps: Vec<(DefinitionKey, u32, String)>,
     tasks: Vec<(TaskGuid, String)>,
 }
 
-impl Refused {
+impl Refusals {
     fn answer(self) -> OrderAnswer {
         if self.lrps.is_empty() && self.tasks.is_empty() {
             return OrderAnswer::Taken;
@@ -112,7 +112,7 @@ impl Rep {
         }
         if count == 0 {
             self.orders.remove(&message);
-            self.effects.push(Effect::Answer(message, CellOrdersReply::default()));
+            self.effects.push(RepOutput::Answer(message, CellOrdersReply::default()));
         }
     }
 
@@ -121,12 +121,12 @@ impl Rep {
         answers[nth] = Some(answer);
         if answers.iter().all(Option::is_some) {
             let answers = self.orders.remove(&message).into_iter().flatten().flatten().collect();
-            self.effects.push(Effect::Answer(message, CellOrdersReply { answers }));
+            self.effects.push(RepOutput::Answer(message, CellOrdersReply { answers }));
         }
     }
 
     fn take_work(&mut self, message: u64, nth: usize, batch: WorkBatch, names: &mut SplitMix) {
-        let (mut refused, mut wanted) = (Refused::default(), Vec::new());
+        let (mut refused, mut wanted) = (Refusals::default(), Vec::new());
         for start in batch.lrps {
             self.want_lrps(start, names, &mut refused, &mut wanted);
         }
@@ -140,14 +140,14 @@ impl Rep {
         self.next_batch += 1;
         let ordered = Batch::Ordered { message, nth, number, guids, refused };
         self.reserving.insert(self.next_batch, ordered);
-        self.effects.push(Effect::Reserve(self.next_batch, wanted));
+        self.effects.push(RepOutput::Reserve(self.next_batch, wanted));
     }
 
     fn want_lrps(
         &mut self,
         start: LrpStart,
         names: &mut SplitMix,
-        refused: &mut Refused,
+        refused: &mut Refusals,
         wanted: &mut Vec<ReservationRequest>,
     ) {
         let no = self.why_not(&start.requirements);
@@ -163,7 +163,7 @@ impl Rep {
                 refused.lrps.push((definition_of(&key), index, reason.clone()));
             } else if !self.is_starting(&key) {
                 let owner = Owner::Lrp { key, instance: new_name(names) };
-                self.expect(&owner, Belief::Lrp(LrpView::Unclaimed, None));
+                self.expect(&owner, BoardRecord::Lrp(LrpView::Unclaimed, None));
                 wanted.push(ReservationRequest { owner, resources });
             }
         }
@@ -172,7 +172,7 @@ impl Rep {
     fn want_task(
         &mut self,
         task: TaskStart,
-        refused: &mut Refused,
+        refused: &mut Refusals,
         wanted: &mut Vec<ReservationRequest>,
     ) {
         let guid = task.task_guid;
@@ -194,7 +194,7 @@ impl Rep {
         self.reports.drop_older_task(&guid);
         let owner = Owner::Task { guid, domain: task.domain };
         if !self.entries.contains_key(&owner.container()) {
-            self.expect(&owner, Belief::Task(TaskView::Pending));
+            self.expect(&owner, BoardRecord::Task(TaskView::Pending));
             wanted.push(ReservationRequest { owner, resources: resources(&task.requirements) });
         }
     }
@@ -209,7 +209,7 @@ impl Rep {
     /// The same work may be ordered twice. It is not to be reserved twice.
     fn is_starting(&self, key: &LrpKey) -> bool {
         self.entries.values().any(|entry| {
-            let starting = entry.busy == Busy::Reserving
+            let starting = entry.busy == PendingOp::Reserving
                 || matches!(
                     entry.state(),
                     Some(
@@ -219,12 +219,15 @@ impl Rep {
                     )
                 );
             let same = matches!(&entry.owner, Owner::Lrp { key: of, .. } if of == key);
-            same && starting && !entry.stop && entry.busy != Busy::Deleting
+            same && starting && !entry.stop && entry.busy != PendingOp::Deleting
         })
     }
 
-    fn expect(&mut self, owner: &Owner, belief: Belief) {
-        let entry = Entry { busy: Busy::Reserving, ..Entry::new(owner.clone(), belief) };
+    fn expect(&mut self, owner: &Owner, belief: BoardRecord) {
+        let entry = TrackedContainer {
+            busy: PendingOp::Reserving,
+            ..TrackedContainer::new(owner.clone(), belief)
+        };
         self.entries.insert(owner.container(), entry);
     }
 
@@ -270,10 +273,11 @@ fn resources(needs: &Arc<Requirements>) -> ContainerResources {
 }
 
 /// Whether this is a task that was taken on and has not ended.
-fn is_under_way(entry: &Entry) -> bool {
+fn is_under_way(entry: &TrackedContainer) -> bool {
     let is_task = matches!(entry.owner, Owner::Task { .. });
-    let ends = entry.busy == Busy::Deleting || entry.state() == Some(ContainerState::Completed);
-    let is_gone = entry.container.is_none() && entry.busy != Busy::Reserving;
+    let ends =
+        entry.busy == PendingOp::Deleting || entry.state() == Some(ContainerState::Completed);
+    let is_gone = entry.container.is_none() && entry.busy != PendingOp::Reserving;
     is_task && !ends && !is_gone
 }
 

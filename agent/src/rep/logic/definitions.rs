@@ -10,8 +10,8 @@ use volvox_protocol::id::TaskGuid;
 use volvox_protocol::limits::FETCH_ITEMS;
 use volvox_protocol::time::Timestamp;
 
-use super::reporting::ASK_AGAIN;
-use super::{Assigned, Busy, Effect, KnownDefinition, Rep, Unanswered, definition_of};
+use super::reports::ASK_AGAIN;
+use super::{AskFailure, Assigned, KnownDefinition, PendingOp, Rep, RepOutput, definition_of};
 use crate::container::guid::ContainerGuid;
 use crate::executor::workload::Owner;
 
@@ -71,13 +71,13 @@ impl Rep {
             }
         }
         self.fetching.under_way = Some(asked.clone());
-        self.effects.push(Effect::Fetch(self.contact, asked));
+        self.effects.push(RepOutput::Fetch(self.contact, asked));
     }
 
     pub(super) fn fetched(
         &mut self,
         now: Timestamp,
-        outcome: Result<FetchedDefinitions, Unanswered>,
+        outcome: Result<FetchedDefinitions, AskFailure>,
     ) {
         let Some(asked) = self.fetching.under_way.take() else { return };
         let Ok(fetched) = outcome else {
@@ -132,7 +132,7 @@ impl Rep {
             let Some(entry) = self.entries.get(&guid).filter(|it| it.assigned) else { continue };
             let Owner::Lrp { key, instance } = entry.owner.clone() else { continue };
             let definition = Arc::clone(&known);
-            self.effects.push(Effect::Assign(Assigned { key, instance, definition }));
+            self.effects.push(RepOutput::Assign(Assigned { key, instance, definition }));
         }
         self.definitions.insert(key, known);
     }
@@ -148,7 +148,7 @@ impl Rep {
     /// What waited for its definition runs, or cannot.
     fn go_on_with(&mut self, now: Timestamp, guid: &ContainerGuid, unknown: &FetchDefinitions) {
         let Some(entry) = self.entries.get_mut(guid) else { return };
-        if entry.busy != Busy::Fetching {
+        if entry.busy != PendingOp::Fetching {
             return;
         }
         // It was ours when we asked for it, and is not any more; or it is fetched, or wanted again.
@@ -157,7 +157,7 @@ impl Rep {
             Owner::Task { guid, .. } => unknown.tasks.contains(guid),
             Owner::Local(_) => false,
         };
-        entry.busy = Busy::No;
+        entry.busy = PendingOp::No;
         if is_unknown {
             entry.granted = false;
             return self.look_again(now, guid);

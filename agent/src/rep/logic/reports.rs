@@ -10,7 +10,7 @@ use volvox_protocol::tables::Whose::Ours;
 use volvox_protocol::tables::rep_task::TaskView;
 use volvox_protocol::time::{Backoff, Timestamp};
 
-use super::{Busy, Effect, Look, Rep, Unanswered, definition_of};
+use super::{AskFailure, Freshness, PendingOp, Rep, RepOutput, definition_of};
 use crate::container::guid::ContainerGuid;
 use crate::executor::workload::Owner;
 
@@ -20,7 +20,7 @@ pub(super) const ASK_AGAIN: Backoff =
 
 /// Who wants to know the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum For {
+enum RequestOrigin {
     /// A container.
     Container(ContainerGuid),
     /// Nobody: it is about a record that has no container.
@@ -30,32 +30,32 @@ enum For {
 }
 
 /// One request.
-type Wish = (For, CellRequest);
+type QueuedRequest = (RequestOrigin, CellRequest);
 
 /// What is to be reported, and what is being reported.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    waiting: VecDeque<Wish>,
-    under_way: Vec<Wish>,
+    waiting: VecDeque<QueuedRequest>,
+    under_way: Vec<QueuedRequest>,
     not_before: Timestamp,
     /// In a row.
     failures: u32,
 }
 
-impl For {
+impl RequestOrigin {
     fn is(&self, guid: &ContainerGuid) -> bool {
-        matches!(self, For::Container(of) if of == guid)
+        matches!(self, RequestOrigin::Container(of) if of == guid)
     }
 }
 
 impl Reports {
     pub(super) fn queue(&mut self, guid: &ContainerGuid, request: CellRequest) {
-        self.waiting.push_back((For::Container(guid.clone()), request));
+        self.waiting.push_back((RequestOrigin::Container(guid.clone()), request));
     }
 
     /// About a record that has no container. Each sync may find it again before it is struck out.
     pub(super) fn queue_once(&mut self, request: CellRequest) {
-        let wish = (For::Record, request);
+        let wish = (RequestOrigin::Record, request);
         if !self.waiting.contains(&wish) && !self.under_way.contains(&wish) {
             self.waiting.push_back(wish);
         }
@@ -70,7 +70,7 @@ impl Reports {
     pub(super) fn drop_older_task(&mut self, task: &TaskGuid) {
         self.waiting.retain(|(of, request)| {
             let is_its = matches!(request, CellRequest::CompleteTask(of, ..) if of == task);
-            *of != For::Record || !is_its
+            *of != RequestOrigin::Record || !is_its
         });
     }
 
@@ -78,7 +78,7 @@ impl Reports {
     pub(super) fn forget(&mut self, guid: &ContainerGuid) {
         self.drop_waiting(guid);
         for (of, _) in self.under_way.iter_mut().filter(|(of, _)| of.is(guid)) {
-            *of = For::Gone;
+            *of = RequestOrigin::Gone;
         }
     }
 
@@ -115,7 +115,7 @@ impl Rep {
         reports.under_way = guids.by_ref().zip(report.requests.iter().cloned()).collect();
         reports.waiting.extend(guids.zip(requests));
         report.fetch = self.needed_for(&report.requests);
-        self.effects.push(Effect::Report(self.contact, report));
+        self.effects.push(RepOutput::Report(self.contact, report));
     }
 
     /// Definitions that will be needed when these have been answered.
@@ -139,13 +139,13 @@ impl Rep {
     pub(super) fn reported(
         &mut self,
         now: Timestamp,
-        outcome: Result<CellReportReply, Unanswered>,
+        outcome: Result<CellReportReply, AskFailure>,
     ) {
         let asked = std::mem::take(&mut self.reports.under_way);
         let reply = match outcome {
             Ok(reply) if reply.answers.len() == asked.len() => reply,
-            Ok(_) | Err(Unanswered::Unknown) => return self.report_lost(now, asked),
-            Err(Unanswered::NotDone) => return self.ask_later(now, asked),
+            Ok(_) | Err(AskFailure::Unknown) => return self.report_lost(now, asked),
+            Err(AskFailure::NotDone) => return self.ask_later(now, asked),
         };
         self.learn(reply.fetched);
         let mut later = Vec::new();
@@ -166,15 +166,15 @@ impl Rep {
     }
 
     /// Nothing was done: the same again, in the same order, after a while, if somebody still wants it.
-    fn ask_later(&mut self, now: Timestamp, asked: Vec<Wish>) {
+    fn ask_later(&mut self, now: Timestamp, asked: Vec<QueuedRequest>) {
         self.reports.put_off(now);
         for wish in asked.into_iter().rev() {
             let is_wanted = match &wish.0 {
-                For::Container(guid) => {
-                    self.entries.get(guid).is_some_and(|it| it.busy == Busy::Asking)
+                RequestOrigin::Container(guid) => {
+                    self.entries.get(guid).is_some_and(|it| it.busy == PendingOp::Asking)
                 }
-                For::Record => true,
-                For::Gone => false,
+                RequestOrigin::Record => true,
+                RequestOrigin::Gone => false,
             };
             if is_wanted {
                 self.reports.waiting.push_front(wish);
@@ -183,30 +183,30 @@ impl Rep {
     }
 
     /// Perhaps it was done, perhaps not: the records tell.
-    fn report_lost(&mut self, now: Timestamp, asked: Vec<Wish>) {
+    fn report_lost(&mut self, now: Timestamp, asked: Vec<QueuedRequest>) {
         self.reports.put_off(now);
         self.syncing.want_full();
         for (of, _) in asked {
-            if let For::Container(guid) = of
+            if let RequestOrigin::Container(guid) = of
                 && let Some(entry) = self.entries.get_mut(&guid)
-                && entry.busy == Busy::Asking
+                && entry.busy == PendingOp::Asking
             {
-                entry.busy = Busy::No;
+                entry.busy = PendingOp::No;
                 entry.version += 1;
                 self.forget_if_over_and_unknown(&guid);
             }
         }
     }
 
-    fn answered(&mut self, now: Timestamp, (of, request): Wish, answer: &CellAnswer) {
-        let For::Container(guid) = of else { return };
+    fn answered(&mut self, now: Timestamp, (of, request): QueuedRequest, answer: &CellAnswer) {
+        let RequestOrigin::Container(guid) = of else { return };
         let Some(entry) = self.entries.get_mut(&guid) else { return };
         entry.version += 1;
-        if entry.busy == Busy::Asking {
-            entry.busy = Busy::No;
+        if entry.busy == PendingOp::Asking {
+            entry.busy = PendingOp::No;
         }
         if let CellAnswer::Rejected(rejection) = answer {
-            self.effects.push(Effect::Note(guid.clone(), format!("the board: {rejection}")));
+            self.effects.push(RepOutput::Note(guid.clone(), format!("the board: {rejection}")));
             return self.refused(now, &guid, &request);
         }
         entry.refusals = 0;
@@ -219,7 +219,7 @@ impl Rep {
             Owner::Task { .. } => self.task_answered(&guid, &request, answer),
             Owner::Local(_) => {}
         }
-        self.evaluate(now, &guid, Look::Believed);
+        self.evaluate(now, &guid, Freshness::Believed);
         self.forget_if_over(&guid);
     }
 

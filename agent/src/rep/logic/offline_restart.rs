@@ -8,8 +8,8 @@ use volvox_protocol::tables::crash::{CrashOutcome, Restart};
 use volvox_protocol::tables::rep_lrp::{ContainerPhase, LrpView};
 use volvox_protocol::time::Timestamp;
 
-use super::intake::Batch;
-use super::{Belief, Busy, Effect, Entry, Look, Rep, definition_of};
+use super::orders::Batch;
+use super::{BoardRecord, Freshness, PendingOp, Rep, RepOutput, TrackedContainer, definition_of};
 use crate::container::guid::ContainerGuid;
 use crate::executor::logic::{self, ReservationRequest};
 use crate::executor::workload::{Owner, Workload};
@@ -17,7 +17,7 @@ use crate::rep::view;
 
 /// How an instance fares without a coordinator.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Alone {
+pub(super) struct OfflineRestart {
     /// Crashes in a row, as far as this cell knows.
     crashes: u32,
     /// Since when it runs, if it does or did.
@@ -30,7 +30,7 @@ pub(super) struct Alone {
     gave_up: bool,
 }
 
-impl Alone {
+impl OfflineRestart {
     pub(super) fn is_restarting(&self) -> bool {
         self.restarting
     }
@@ -49,7 +49,7 @@ impl Alone {
     }
 }
 
-impl Entry {
+impl TrackedContainer {
     /// Notes since when it runs: an instance that ran long had recovered.
     pub(super) fn note_running(&mut self, view: &logic::ContainerView) {
         match view.container.state {
@@ -64,18 +64,18 @@ impl Entry {
     }
 
     fn may_be_restarted(&self) -> bool {
-        let idle = self.busy == Busy::No && !self.alone.restarting && !self.alone.gave_up;
+        let idle = self.busy == PendingOp::No && !self.alone.restarting && !self.alone.gave_up;
         idle && !self.stop && self.is_ours()
     }
 
     /// Whether the board would have it run here, as far as we know.
     fn is_ours(&self) -> bool {
         match &self.belief {
-            Belief::Unknown => true,
-            Belief::Lrp(record, _) => {
+            BoardRecord::Unknown => true,
+            BoardRecord::Lrp(record, _) => {
                 matches!(record, LrpView::Claimed(Ours) | LrpView::Running(Ours))
             }
-            Belief::Task(_) => false,
+            BoardRecord::Task(_) => false,
         }
     }
 }
@@ -150,7 +150,7 @@ impl Rep {
             alone.restarting = true;
             let told =
                 format!("crashed without a coordinator, {} times in a row: restart", alone.crashes);
-            self.effects.push(Effect::Note(guid.clone(), told));
+            self.effects.push(RepOutput::Note(guid.clone(), told));
             self.delete(guid);
         }
     }
@@ -163,24 +163,24 @@ impl Rep {
             entry.alone.give_up();
             return;
         };
-        entry.busy = Busy::Reserving;
+        entry.busy = PendingOp::Reserving;
         let resources = Workload::Lrp(known.definition.clone()).resources();
         let wanted = ReservationRequest { owner: entry.owner.clone(), resources };
         self.next_batch += 1;
         self.reserving.insert(self.next_batch, Batch::Again(guid.clone()));
-        self.effects.push(Effect::Reserve(self.next_batch, vec![wanted]));
+        self.effects.push(RepOutput::Reserve(self.next_batch, vec![wanted]));
     }
 
     pub(super) fn no_room_again(&mut self, now: Timestamp, guid: &ContainerGuid, reason: &str) {
-        self.effects.push(Effect::Note(guid.clone(), format!("cannot be restarted: {reason}")));
+        self.effects.push(RepOutput::Note(guid.clone(), format!("cannot be restarted: {reason}")));
         let Some(entry) = self.entries.get_mut(guid) else { return };
-        entry.busy = Busy::No;
+        entry.busy = PendingOp::No;
         entry.alone.restarting = false;
         if self.coordinator.is_none() {
             entry.not_before = now + self.settings.pass_every;
         } else {
             // There is a coordinator again, and it finds another cell.
-            self.evaluate(now, guid, Look::Believed);
+            self.evaluate(now, guid, Freshness::Believed);
         }
     }
 

@@ -12,8 +12,8 @@ use volvox_protocol::request::{CellRequest, TaskOutcome};
 use volvox_protocol::task::TaskState;
 use volvox_protocol::time::Timestamp;
 
-use super::fetching::Fetch;
-use super::{Belief, Busy, Look, Rep, Unanswered, definition_of};
+use super::definitions::Fetch;
+use super::{AskFailure, BoardRecord, Freshness, PendingOp, Rep, definition_of};
 use crate::container::guid::ContainerGuid;
 use crate::executor::workload::Owner;
 use crate::rep::view;
@@ -97,29 +97,29 @@ impl Rep {
         for guid in wanted {
             if !versions.contains_key(&guid)
                 && let Some(entry) = self.entries.get_mut(&guid)
-                && entry.busy == Busy::Reading
+                && entry.busy == PendingOp::Reading
             {
-                entry.busy = Busy::No;
+                entry.busy = PendingOp::No;
                 self.forget_if_over(&guid);
             }
         }
         self.syncing.under_way = Some(UnderWay { full, versions });
-        self.effects.push(super::Effect::Sync(self.contact, asked));
+        self.effects.push(super::RepOutput::Sync(self.contact, asked));
     }
 
-    pub(super) fn synced(&mut self, now: Timestamp, outcome: Result<Vec<SyncedCell>, Unanswered>) {
+    pub(super) fn synced(&mut self, now: Timestamp, outcome: Result<Vec<SyncedCell>, AskFailure>) {
         let Some(asked) = self.syncing.under_way.take() else { return };
         let Ok(pages) = outcome else {
             self.syncing.not_before = now + AGAIN;
             self.syncing.full |= asked.full;
             for guid in asked.versions.into_keys() {
-                if self.entries.get(&guid).is_some_and(|it| it.busy == Busy::Reading) {
+                if self.entries.get(&guid).is_some_and(|it| it.busy == PendingOp::Reading) {
                     self.syncing.wanted.insert(guid);
                 }
             }
             return;
         };
-        let records = Records::of(&pages);
+        let records = SyncedRecords::of(&pages);
         for (guid, version) in &asked.versions {
             let look = self.believe_record(guid, *version, &records);
             self.evaluate(now, guid, look);
@@ -138,16 +138,16 @@ impl Rep {
         &mut self,
         guid: &ContainerGuid,
         version: u64,
-        records: &Records<'_>,
-    ) -> Look {
+        records: &SyncedRecords<'_>,
+    ) -> Freshness {
         let cell = self.settings.cell_id.clone();
-        let Some(entry) = self.entries.get_mut(guid) else { return Look::Believed };
-        if entry.busy == Busy::Reading {
-            entry.busy = Busy::No;
+        let Some(entry) = self.entries.get_mut(guid) else { return Freshness::Believed };
+        if entry.busy == PendingOp::Reading {
+            entry.busy = PendingOp::No;
         }
-        if entry.version != version || entry.busy == Busy::Asking {
+        if entry.version != version || entry.busy == PendingOp::Asking {
             // The board has answered meanwhile, or is about to: that is later than what was read.
-            return Look::Believed;
+            return Freshness::Believed;
         }
         entry.belief = match &entry.owner {
             Owner::Lrp { key, instance } => {
@@ -157,18 +157,18 @@ impl Rep {
                 };
                 let record = view::judged_by(records.at(key).into_iter(), &own);
                 let reported = record.and_then(|it| it.reported.clone());
-                Belief::Lrp(view::of_record(record, &own), reported)
+                BoardRecord::Lrp(view::of_record(record, &own), reported)
             }
             Owner::Task { guid: task, .. } => {
-                Belief::Task(view::of_task(records.tasks.get(task.as_str()).copied(), &cell))
+                BoardRecord::Task(view::of_task(records.tasks.get(task.as_str()).copied(), &cell))
             }
-            Owner::Local(_) => return Look::Believed,
+            Owner::Local(_) => return Freshness::Believed,
         };
-        Look::Fresh
+        Freshness::Fresh
     }
 
     /// An order to stop may have been lost.
-    fn stop_if_told(&mut self, now: Timestamp, guid: &ContainerGuid, records: &Records<'_>) {
+    fn stop_if_told(&mut self, now: Timestamp, guid: &ContainerGuid, records: &SyncedRecords<'_>) {
         let Some(entry) = self.entries.get(guid) else { return };
         let Owner::Lrp { key, instance } = &entry.owner else { return };
         let own = self.on(instance);
@@ -185,7 +185,7 @@ impl Rep {
         let has = |rep: &Rep, guid: &ContainerGuid| {
             asked.contains_key(guid)
                 || rep.entries.get(guid).is_some_and(|it| {
-                    it.container.is_some() || it.busy != Busy::No || it.alone.is_restarting()
+                    it.container.is_some() || it.busy != PendingOp::No || it.alone.is_restarting()
                 })
         };
         for record in pages.iter().flat_map(|it| &it.lrps) {
@@ -197,7 +197,7 @@ impl Rep {
                 Presence::Evacuating => self
                     .entries
                     .get(&guid)
-                    .is_some_and(|it| it.container.is_some() || it.busy == Busy::Reserving),
+                    .is_some_and(|it| it.container.is_some() || it.busy == PendingOp::Reserving),
                 Presence::Ordinary | Presence::Suspect => has(self, &guid),
             };
             if stays {
@@ -260,12 +260,12 @@ impl Rep {
 }
 
 /// The records of all pages, to be found by index.
-struct Records<'a> {
+struct SyncedRecords<'a> {
     lrps: BTreeMap<(&'a str, &'a str, u32), Vec<&'a LrpRecord>>,
     tasks: BTreeMap<&'a str, &'a TaskRecord>,
 }
 
-impl<'a> Records<'a> {
+impl<'a> SyncedRecords<'a> {
     fn of(pages: &'a [SyncedCell]) -> Self {
         let mut lrps: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for record in pages.iter().flat_map(|it| &it.lrps) {
@@ -273,7 +273,7 @@ impl<'a> Records<'a> {
             lrps.entry(at).or_default().push(record);
         }
         let tasks = pages.iter().flat_map(|it| &it.tasks);
-        Records { lrps, tasks: tasks.map(|it| (it.task_guid.as_str(), it)).collect() }
+        SyncedRecords { lrps, tasks: tasks.map(|it| (it.task_guid.as_str(), it)).collect() }
     }
 
     fn at(&self, key: &LrpKey) -> Vec<&'a LrpRecord> {
