@@ -16,9 +16,9 @@ use volvox_protocol::tables::crash::CrashPolicy;
 use crate::container::spec::LogLimits;
 use crate::executor::logic::ExecutorSettings;
 use crate::gossip::{self, AgentMeshConfig, CellFacts};
+use crate::image::extract::Ownership;
 use crate::image::fetch::FetchConfig;
-use crate::image::limits::Limits;
-use crate::image::place::Ownership;
+use crate::image::limits::UnpackLimits;
 use crate::image::rootfs::{HostRoot, Preloaded, RootfsConfig};
 use crate::rep::{logic as rep, self_test};
 use crate::runtime::machine::{MachineConfig, ShimTimeouts};
@@ -567,7 +567,7 @@ fn rootfs(given: &RootfsSection) -> anyhow::Result<RootfsConfig> {
     let host = if given.host { HostRoot::At("/".into()) } else { HostRoot::Forbidden };
     // Layers are mapped into each container as they are mounted: on disk an id is what it is inside.
     let ownership = Ownership::Shifted { uid_offset: 0, gid_offset: 0, ids: 65_536 };
-    Ok(RootfsConfig { preloaded, host, ownership, limits: Limits::default() })
+    Ok(RootfsConfig { preloaded, host, ownership, limits: UnpackLimits::default() })
 }
 
 #[cfg(test)]

@@ -7,22 +7,22 @@
 //! off in the middle is removed, at once or at the next start.
 
 pub mod cache;
+mod cache_files;
+pub mod cache_index;
 pub mod cancel;
 pub mod checksum;
+pub mod dir_handle;
+pub mod entry_path;
+pub mod extract;
 pub mod fetch;
-pub mod folder;
 pub mod host_root;
 pub mod http;
+pub mod keyed_lock;
 pub mod layers;
-pub mod ledger;
 pub mod limits;
-pub mod name;
-pub mod place;
 pub mod retry;
 pub mod rootfs;
-mod shelf;
 pub mod tar;
-pub mod turns;
 pub mod unpack;
 pub mod untar;
 pub mod unzip;

@@ -28,7 +28,7 @@ use std::time::Duration;
 use crate::kernel::sys;
 pub(crate) use disk::written_bytes as disk_bytes;
 pub use serve::run;
-pub(crate) use tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
+pub(crate) use tree::{CopyDepth, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
 use wire::MADE_WITHIN_S;
 
 /// How long a container may take to be there, if nobody says.

@@ -25,7 +25,7 @@ const STILL_HERE: Duration = Duration::from_secs(15);
 
 /// Has this router answer for logs and terminals.
 pub fn register(router: Router, executor: ExecutorHandle, shims: Shims) -> Router {
-    let logs = Arc::new(Place { executor, shims });
+    let logs = Arc::new(ContainerLocator { executor, shims });
     let terminals = Arc::clone(&logs);
     router
         .on_stream(move |from, request: ReadLog| {
@@ -46,12 +46,12 @@ pub fn register(router: Router, executor: ExecutorHandle, shims: Shims) -> Route
 }
 
 /// Where containers are found.
-struct Place {
+struct ContainerLocator {
     executor: ExecutorHandle,
     shims: Shims,
 }
 
-impl Place {
+impl ContainerLocator {
     /// The container, if a coordinator asks for one of ours.
     async fn find(
         self: &Arc<Self>,

@@ -13,12 +13,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use volvox_agent::image::cache::{Ask, Cache, CacheError, Held};
+use volvox_agent::image::cache::{Cache, CacheError, CacheRequest, CachedFile};
 use volvox_agent::image::cancel::Cancel;
 use volvox_agent::image::checksum::{Checksum, sha256_hex};
-use volvox_agent::image::fetch::{FetchConfig, FetchError, Fetched, Fetcher, Validators, Want};
+use volvox_agent::image::fetch::{
+    DownloadRequest, FetchConfig, FetchError, Fetched, Fetcher, Validators,
+};
 use volvox_agent::image::http::HttpConfig;
-use volvox_agent::image::retry::{Network, Retries};
+use volvox_agent::image::retry::{IpNetwork, Retries};
 use volvox_agent::image::upload::Verb;
 use volvox_protocol::time::Backoff;
 
@@ -128,7 +130,7 @@ fn fetch_with(
 ) -> Result<(Fetched, Vec<u8>), FetchError> {
     let mut sink = tempfile::tempfile().unwrap();
     let known = &Validators::default();
-    let want = Want { url, checksum, known, cancel };
+    let want = DownloadRequest { url, checksum, known, cancel };
     let fetched = Fetcher::new(config).unwrap().fetch(
         want,
         &mut sink,
@@ -210,7 +212,7 @@ fn redirects_are_followed_but_not_for_ever_and_not_into_files() {
     // The wall stands at every hop.
     let server = Server::start(|_, _| reply("302 Found\r\nlocation: http://127.0.0.2:1/", b""));
     let mut walled = config();
-    walled.http.denied = vec![Network { address: "127.0.0.2".parse().unwrap(), prefix: 32 }];
+    walled.http.denied = vec![IpNetwork { address: "127.0.0.2".parse().unwrap(), prefix: 32 }];
     let error = fetch_with(walled, &server.url, None, &Cancel::new()).unwrap_err();
     assert!(matches!(error, FetchError::Denied(_)), "{error:?}");
     assert_eq!(server.count(), 1);
@@ -439,10 +441,16 @@ fn an_upload_has_its_digests_and_three_attempts() {
 }
 
 /// Asks the cache with a download that says these bytes and this tag, and counts.
-fn ask(cache: &Arc<Cache>, key: &str, url: &str, bytes: &[u8], etag: &str) -> (Held, Validators) {
+fn ask(
+    cache: &Arc<Cache>,
+    key: &str,
+    url: &str,
+    bytes: &[u8],
+    etag: &str,
+) -> (CachedFile, Validators) {
     let mut offered = Validators::default();
     let cancel = Cancel::new();
-    let asked = Ask { url, cache_key: key, checksum: None, cancel: &cancel };
+    let asked = CacheRequest { url, cache_key: key, checksum: None, cancel: &cancel };
     let held = cache.get(asked, &mut |known, file| {
         offered = known.clone();
         Ok(body(known, file, bytes, etag))
@@ -464,7 +472,7 @@ fn body(known: &Validators, file: &mut File, bytes: &[u8], etag: &str) -> Fetche
     Fetched::Body { bytes: bytes.len() as u64, sha256, validators }
 }
 
-fn content(held: &mut Held) -> String {
+fn content(held: &mut CachedFile) -> String {
     let mut text = String::new();
     held.file.read_to_string(&mut text).unwrap();
     text
@@ -530,8 +538,12 @@ fn one_downloads_and_the_others_take_it() {
             scope.spawn(move || {
                 started.fetch_add(1, Ordering::SeqCst);
                 let cancel = Cancel::new();
-                let asked =
-                    Ask { url: "http://h/x", cache_key: "k", checksum: None, cancel: &cancel };
+                let asked = CacheRequest {
+                    url: "http://h/x",
+                    cache_key: "k",
+                    checksum: None,
+                    cancel: &cancel,
+                };
                 let held = cache.get(asked, &mut |known, file| {
                     if known.is_empty() {
                         downloads.fetch_add(1, Ordering::SeqCst);
@@ -555,7 +567,8 @@ fn a_cached_file_with_another_checksum_is_fetched_again() {
     drop(ask(&cache, "k", "http://h/x", b"old", "e"));
     let sum = Checksum::parse("sha256", &sha256_hex(b"new")).unwrap();
     let cancel = Cancel::new();
-    let asked = Ask { url: "http://h/x", cache_key: "k", checksum: Some(&sum), cancel: &cancel };
+    let asked =
+        CacheRequest { url: "http://h/x", cache_key: "k", checksum: Some(&sum), cancel: &cancel };
     let mut held = cache.get(asked, &mut |known, file| Ok(body(known, file, b"new", "e"))).unwrap();
     assert_eq!(content(&mut held), "new");
 }
@@ -590,7 +603,7 @@ fn victim_writes_until_it_is_killed() {
     for number in 0.. {
         let text = number.to_string().repeat(1000);
         let cancel = Cancel::new();
-        let asked = Ask {
+        let asked = CacheRequest {
             url: "http://h/x",
             cache_key: &number.to_string(),
             checksum: None,

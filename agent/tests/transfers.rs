@@ -15,10 +15,10 @@ use volvox_agent::container::spec::{
 use volvox_agent::container::step::{TransferFailure, Transferred};
 use volvox_agent::image::cache::Cache;
 use volvox_agent::image::cancel::Cancel;
+use volvox_agent::image::extract::Ownership;
 use volvox_agent::image::fetch::{FetchConfig, Fetcher};
 use volvox_agent::image::http::HttpConfig;
 use volvox_agent::image::layers::LayerStore;
-use volvox_agent::image::place::Ownership;
 use volvox_agent::runtime::dependency::fetch_all;
 use volvox_agent::runtime::files::{ContainerFiles, FilesError, Ids};
 use volvox_agent::runtime::log_reader::{LogReader, Position};

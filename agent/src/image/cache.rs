@@ -20,16 +20,17 @@ use std::time::SystemTime;
 
 use volvox_host::sync::lock;
 
+use super::cache_files::{
+    CacheRecord, Partial, VERSION, failed, lock_folder, remove_file, sweep, sync_folder,
+    write_record,
+};
+use super::cache_index::{BlobId, CacheIndex, Evicted};
 use super::cancel::Cancel;
 use super::checksum::{Checksum, Hashing, hex, sha256_hex};
 use super::fetch::{FetchError, Fetched, Validators};
-use super::ledger::{BlobId, Evicted, Ledger};
+use super::keyed_lock::KeyedLock;
 use super::retry::shown_url;
-use super::shelf::{
-    Partial, Record, VERSION, failed, lock_folder, remove_file, sweep, sync_folder, write_record,
-};
-use super::turns::Turns;
-use super::unpack::{At, CHUNK_BYTES};
+use super::unpack::{CHUNK_BYTES, FileAt};
 
 /// The cache of a cell.
 #[derive(Debug)]
@@ -37,20 +38,20 @@ pub struct Cache {
     folder: PathBuf,
     /// Locked for as long as the process lives.
     _lock: File,
-    turns: Turns,
-    state: Mutex<State>,
+    turns: KeyedLock,
+    state: Mutex<CacheState>,
 }
 
 #[derive(Debug)]
-struct State {
-    ledger: Ledger,
-    records: BTreeMap<BlobId, Record>,
+struct CacheState {
+    ledger: CacheIndex,
+    records: BTreeMap<BlobId, CacheRecord>,
     next_partial: u64,
 }
 
 /// What to get.
 #[derive(Debug, Clone, Copy)]
-pub struct Ask<'a> {
+pub struct CacheRequest<'a> {
     /// From where.
     pub url: &'a str,
     /// The key to keep it by; empty: it is not kept.
@@ -63,7 +64,7 @@ pub struct Ask<'a> {
 
 /// A downloaded file, and the promise that it is not evicted before this is dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct CachedFile {
     /// The bytes, opened for reading.
     pub file: File,
     /// How many.
@@ -75,14 +76,14 @@ pub struct Held {
     lease: Option<(Arc<Cache>, BlobId)>,
 }
 
-impl Held {
+impl CachedFile {
     /// Whether the cache keeps it.
     pub fn is_kept(&self) -> bool {
         self.lease.is_some()
     }
 }
 
-impl Drop for Held {
+impl Drop for CachedFile {
     fn drop(&mut self) {
         if let Some((cache, id)) = self.lease.take() {
             let mut state = lock(&cache.state);
@@ -121,14 +122,14 @@ impl Cache {
     pub fn open(folder: &Path, limit_bytes: u64) -> Result<Arc<Cache>, CacheError> {
         fs::create_dir_all(folder).map_err(failed("make", folder))?;
         let _lock = lock_folder(folder)?;
-        let mut ledger = Ledger::new(limit_bytes, 1);
+        let mut ledger = CacheIndex::new(limit_bytes, 1);
         let mut records = BTreeMap::new();
         for (key, record) in sweep(folder)? {
             ledger.found(&key, record.blob, record.bytes);
             records.insert(record.blob, record);
         }
-        let state = State { ledger, records, next_partial: 0 };
-        let (folder, turns) = (folder.to_owned(), Turns::default());
+        let state = CacheState { ledger, records, next_partial: 0 };
+        let (folder, turns) = (folder.to_owned(), KeyedLock::default());
         let cache = Cache { folder, _lock, turns, state: Mutex::new(state) };
         let mut state = lock(&cache.state);
         let evicted = state.ledger.trim();
@@ -147,9 +148,9 @@ impl Cache {
     /// others wait, and take what it kept.
     pub fn get(
         self: &Arc<Self>,
-        ask: Ask<'_>,
+        ask: CacheRequest<'_>,
         download: &mut dyn FnMut(&Validators, &mut File) -> Result<Fetched, FetchError>,
-    ) -> Result<Held, CacheError> {
+    ) -> Result<CachedFile, CacheError> {
         if ask.cache_key.is_empty() {
             let mut partial = self.partial()?;
             let fetched = download(&Validators::default(), &mut partial.file)?;
@@ -181,7 +182,7 @@ impl Cache {
     }
 
     /// The current entry of a key, if it came from there.
-    fn hold(self: &Arc<Self>, key: &str, origin: &str) -> Result<Option<Held>, CacheError> {
+    fn hold(self: &Arc<Self>, key: &str, origin: &str) -> Result<Option<CachedFile>, CacheError> {
         let mut state = lock(&self.state);
         let current = state.ledger.current(key).and_then(|id| state.records.get(&id));
         let Some(record) = current.filter(|it| it.origin == origin).cloned() else {
@@ -197,7 +198,7 @@ impl Cache {
                 if let Err(error) = touched {
                     tracing::debug!(key, %error, "cannot note the use of a cached file");
                 }
-                Ok(Some(Held {
+                Ok(Some(CachedFile {
                     file,
                     bytes: record.bytes,
                     sha256: record.sha256,
@@ -213,7 +214,7 @@ impl Cache {
         }
     }
 
-    fn validators(&self, held: &Held) -> Validators {
+    fn validators(&self, held: &CachedFile) -> Validators {
         let state = lock(&self.state);
         let record = held.lease.as_ref().and_then(|(_, id)| state.records.get(id));
         record.map(|it| it.validators.clone()).unwrap_or_default()
@@ -226,7 +227,7 @@ impl Cache {
         origin: &str,
         mut partial: Partial,
         fetched: Fetched,
-    ) -> Result<Held, CacheError> {
+    ) -> Result<CachedFile, CacheError> {
         let Fetched::Body { bytes, sha256, validators } = fetched else {
             return self.once(partial, &fetched);
         };
@@ -247,8 +248,14 @@ impl Cache {
         };
         self.remove(&mut state, evicted);
         let sha256 = hex(&sha256);
-        let record =
-            Record { version: VERSION, blob: id, bytes, sha256, origin: origin.into(), validators };
+        let record = CacheRecord {
+            version: VERSION,
+            blob: id,
+            bytes,
+            sha256,
+            origin: origin.into(),
+            validators,
+        };
         if let Err(error) = self.commit(key, &record, &mut partial) {
             self.forget(&mut state, key);
             return Err(error);
@@ -265,7 +272,12 @@ impl Cache {
     }
 
     /// The bytes are on disk. Names them, then the record that makes them count.
-    fn commit(&self, key: &str, record: &Record, partial: &mut Partial) -> Result<(), CacheError> {
+    fn commit(
+        &self,
+        key: &str,
+        record: &CacheRecord,
+        partial: &mut Partial,
+    ) -> Result<(), CacheError> {
         let blob = self.blob(key, record.blob);
         fs::rename(&partial.path, &blob).map_err(failed("rename", &partial.path))?;
         partial.is_renamed = true;
@@ -275,7 +287,7 @@ impl Cache {
     }
 
     /// A download that is not kept: it lives as long as its descriptor.
-    fn once(&self, partial: Partial, fetched: &Fetched) -> Result<Held, CacheError> {
+    fn once(&self, partial: Partial, fetched: &Fetched) -> Result<CachedFile, CacheError> {
         let (bytes, sha256) = match fetched {
             Fetched::Body { bytes, sha256, .. } => (*bytes, hex(sha256)),
             Fetched::Unchanged => {
@@ -285,17 +297,17 @@ impl Cache {
             }
         };
         let file = File::open(&partial.path).map_err(failed("open", &partial.path))?;
-        Ok(Held { file, bytes, sha256, was_cached: false, lease: None })
+        Ok(CachedFile { file, bytes, sha256, was_cached: false, lease: None })
     }
 
-    fn forget(&self, state: &mut State, key: &str) {
+    fn forget(&self, state: &mut CacheState, key: &str) {
         let evicted = state.ledger.forget(key);
         remove_file(&self.record(key));
         self.remove(state, evicted);
     }
 
     /// The record goes first: a blob without one is swept away at the next start.
-    fn remove(&self, state: &mut State, evicted: impl IntoIterator<Item = Evicted>) {
+    fn remove(&self, state: &mut CacheState, evicted: impl IntoIterator<Item = Evicted>) {
         for gone in evicted {
             if gone.was_current {
                 remove_file(&self.record(&gone.key));
@@ -322,12 +334,12 @@ impl Cache {
 }
 
 /// Whether a cached file is what is asked for; the server does not know our checksums.
-fn verify(held: &Held, checksum: Option<&Checksum>) -> Result<bool, CacheError> {
+fn verify(held: &CachedFile, checksum: Option<&Checksum>) -> Result<bool, CacheError> {
     if checksum.is_none() {
         return Ok(true);
     }
     let mut hashing = Hashing::new(checksum);
-    let mut input = At { file: &held.file, offset: 0 };
+    let mut input = FileAt { file: &held.file, offset: 0 };
     let mut buffer = vec![0; CHUNK_BYTES];
     loop {
         match input.read(&mut buffer) {

@@ -59,7 +59,7 @@ pub enum BadChecksum {
 /// The bytes were others than expected. Nothing was kept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("checksum mismatch: expected {expected}, got {got}")]
-pub struct Mismatch {
+pub struct ChecksumMismatch {
     /// What was asked for, in hexadecimal.
     pub expected: String,
     /// What came.
@@ -122,7 +122,7 @@ impl Hashing {
     }
 
     /// All bytes were seen: their SHA-256, or the mismatch.
-    pub fn finish(self) -> Result<[u8; 32], Mismatch> {
+    pub fn finish(self) -> Result<[u8; 32], ChecksumMismatch> {
         let sha256: [u8; 32] = self.sha256.finalize().into();
         let md5 = self.md5.map(|it| it.finalize().to_vec());
         let sha1 = self.sha1.map(|it| it.finalize().to_vec());
@@ -130,7 +130,7 @@ impl Hashing {
         let got = md5.or(sha1).or(sha512).unwrap_or_else(|| sha256.to_vec());
         match self.wanted {
             Some(wanted) if !same(&wanted.value, &got) => {
-                Err(Mismatch { expected: hex(&wanted.value), got: hex(&got) })
+                Err(ChecksumMismatch { expected: hex(&wanted.value), got: hex(&got) })
             }
             Some(_) | None => Ok(sha256),
         }

@@ -16,11 +16,11 @@ use ureq::http::header::{
 use volvox_host::trust::CaBundleError;
 
 use super::cancel::Cancel;
-use super::checksum::{Checksum, Hashing, Mismatch};
-use super::folder::Folder;
+use super::checksum::{Checksum, ChecksumMismatch, Hashing};
+use super::dir_handle::DirHandle;
+use super::entry_path::EntryPath;
 use super::http::{DeniedAddress, Http, HttpConfig};
-use super::limits::{Limits, OverLimit};
-use super::name::EntryPath;
+use super::limits::{OverLimit, UnpackLimits};
 use super::retry::{Retries, file_path, shown_url};
 use super::unpack::CHUNK_BYTES;
 
@@ -69,7 +69,7 @@ impl Validators {
 
 /// What to download.
 #[derive(Debug, Clone, Copy)]
-pub struct Want<'a> {
+pub struct DownloadRequest<'a> {
     /// From where.
     pub url: &'a str,
     /// What it must be.
@@ -136,7 +136,7 @@ pub enum FetchError {
         /// Without its secrets.
         url: String,
         /// What was expected, and what came.
-        mismatch: Mismatch,
+        mismatch: ChecksumMismatch,
     },
     /// Fewer bytes than announced.
     #[error("{url}: {announced} bytes announced, {given} came")]
@@ -233,7 +233,7 @@ impl Fetcher {
     /// bytes of this try.
     pub fn fetch(
         &self,
-        want: Want<'_>,
+        want: DownloadRequest<'_>,
         sink: &mut File,
         jitter: &mut dyn FnMut() -> Duration,
         progress: &mut dyn FnMut(u64),
@@ -254,7 +254,7 @@ impl Fetcher {
 
     fn try_once(
         &self,
-        want: Want<'_>,
+        want: DownloadRequest<'_>,
         sink: &mut File,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Fetched, FetchError> {
@@ -272,7 +272,7 @@ impl Fetcher {
 
     fn try_http(
         &self,
-        want: Want<'_>,
+        want: DownloadRequest<'_>,
         sink: &mut File,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Fetched, FetchError> {
@@ -307,12 +307,12 @@ impl Fetcher {
     /// what is read.
     fn read_file(
         &self,
-        want: Want<'_>,
+        want: DownloadRequest<'_>,
         sink: &mut File,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Fetched, FetchError> {
         let refused =
-            |path: &[u8]| FetchError::FileNotAllowed { path: super::name::printable(path) };
+            |path: &[u8]| FetchError::FileNotAllowed { path: super::entry_path::printable(path) };
         let path = file_path(want.url).ok_or_else(|| refused(want.url.as_bytes()))?;
         let shown = || refused(path.as_os_str().as_encoded_bytes());
         let failed = |error: io::Error| FetchError::Transfer {
@@ -322,8 +322,8 @@ impl Fetcher {
         let below = self.file_folders.iter().find_map(|it| Some((it, path.strip_prefix(it).ok()?)));
         let (folder, below) = below.ok_or_else(shown)?;
         let below = below.as_os_str().as_encoded_bytes();
-        let below = EntryPath::parse(below, &Limits::default()).map_err(|_| shown())?;
-        let folder = Folder::open(folder).map_err(|error| failed(error.into()))?;
+        let below = EntryPath::parse(below, &UnpackLimits::default()).map_err(|_| shown())?;
+        let folder = DirHandle::open(folder).map_err(|error| failed(error.into()))?;
         let mut file = folder.read(&below).map_err(|error| match error {
             nix::errno::Errno::ELOOP | nix::errno::Errno::ENOTDIR => shown(),
             error => failed(error.into()),
@@ -343,7 +343,7 @@ impl Fetcher {
 
     fn copy(
         &self,
-        want: Want<'_>,
+        want: DownloadRequest<'_>,
         body: &mut dyn Read,
         announced: Option<u64>,
         validators: Validators,

@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 
 use super::cancel::Cancel;
 use super::checksum::sha256_hex;
+use super::extract::Ownership;
 use super::layers::{LayerError, LayerStore, failed, owner_tag};
-use super::place::Ownership;
-use super::rootfs::{Bind, Lower, Prepared};
+use super::rootfs::{Bind, Lower, PreparedRootfs};
 
 /// The folders of programs that may be links into `/usr`, or folders of their own.
 const PROGRAMS: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
@@ -68,7 +68,7 @@ const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files dns\n\
 
 /// One thing of the skeleton, in the order of making.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Item {
+enum SkeletonItem {
     Folder(PathBuf, u32),
     Link(PathBuf, PathBuf),
     File(PathBuf, Vec<u8>),
@@ -80,21 +80,21 @@ pub(super) fn prepare(
     ownership: Ownership,
     store: &LayerStore,
     cancel: &Cancel,
-) -> Result<Prepared, LayerError> {
+) -> Result<PreparedRootfs, LayerError> {
     let (items, binds) = gather(root)?;
     let name = format!("host-{}-{}", digest(&items), owner_tag(ownership));
     let folder = store.built(&name, cancel, |folder| {
         items.iter().try_for_each(|item| make(folder, item, ownership))
     })?;
-    Ok(Prepared { lowers: vec![Lower::Folder(folder)], binds })
+    Ok(PreparedRootfs { lowers: vec![Lower::Folder(folder)], binds })
 }
 
-fn gather(root: &Path) -> Result<(Vec<Item>, Vec<Bind>), LayerError> {
-    let mut items: Vec<Item> =
-        FOLDERS.iter().map(|(path, mode)| Item::Folder(path.into(), *mode)).collect();
+fn gather(root: &Path) -> Result<(Vec<SkeletonItem>, Vec<Bind>), LayerError> {
+    let mut items: Vec<SkeletonItem> =
+        FOLDERS.iter().map(|(path, mode)| SkeletonItem::Folder(path.into(), *mode)).collect();
     let mut binds = Vec::new();
-    let mut bind = |items: &mut Vec<Item>, name: &str| {
-        items.push(Item::Folder(name.into(), 0o755));
+    let mut bind = |items: &mut Vec<SkeletonItem>, name: &str| {
+        items.push(SkeletonItem::Folder(name.into(), 0o755));
         binds.push(Bind { source: root.join(name), target: name.into() });
     };
     let usr = root.join("usr");
@@ -106,7 +106,7 @@ fn gather(root: &Path) -> Result<(Vec<Item>, Vec<Bind>), LayerError> {
             Ok(stat) if stat.is_symlink() => {
                 let target = fs::read_link(&path).map_err(failed("read", &path))?;
                 if is_in_usr(&target) {
-                    items.push(Item::Link(name.into(), target));
+                    items.push(SkeletonItem::Link(name.into(), target));
                 }
             }
             Ok(stat) if stat.is_dir() => bind(&mut items, name),
@@ -117,34 +117,34 @@ fn gather(root: &Path) -> Result<(Vec<Item>, Vec<Bind>), LayerError> {
     for (name, text) in
         [("passwd", PASSWD), ("group", GROUP), ("hosts", HOSTS), ("nsswitch.conf", NSSWITCH)]
     {
-        items.push(Item::File(Path::new("etc").join(name), text.into()));
+        items.push(SkeletonItem::File(Path::new("etc").join(name), text.into()));
     }
-    items.push(Item::File("etc/resolv.conf".into(), resolver(root).into_bytes()));
+    items.push(SkeletonItem::File("etc/resolv.conf".into(), resolver(root).into_bytes()));
     for name in TABLES {
         if let Some(bytes) = readable(&etc.join(name)) {
-            items.push(Item::File(Path::new("etc").join(name), bytes));
+            items.push(SkeletonItem::File(Path::new("etc").join(name), bytes));
         }
     }
     for name in ["os-release", "localtime"] {
         if let Ok(target) = fs::read_link(etc.join(name))
             && is_in_usr(target.strip_prefix("..").unwrap_or(&target))
         {
-            items.push(Item::Link(Path::new("etc").join(name), target));
+            items.push(SkeletonItem::Link(Path::new("etc").join(name), target));
         }
     }
     listed(&etc, "alternatives", &mut items);
     listed(&etc, "ssl/certs", &mut items);
     if let Some(bytes) = readable(&etc.join("pki/tls/certs/ca-bundle.crt")) {
         for folder in ["etc/pki", "etc/pki/tls", "etc/pki/tls/certs"] {
-            items.push(Item::Folder(folder.into(), 0o755));
+            items.push(SkeletonItem::Folder(folder.into(), 0o755));
         }
-        items.push(Item::File("etc/pki/tls/certs/ca-bundle.crt".into(), bytes));
+        items.push(SkeletonItem::File("etc/pki/tls/certs/ca-bundle.crt".into(), bytes));
     }
     Ok((items, binds))
 }
 
 /// Links and public files of one folder of `/etc`, by name. Links only into `/usr` or beside them.
-fn listed(etc: &Path, folder: &str, items: &mut Vec<Item>) {
+fn listed(etc: &Path, folder: &str, items: &mut Vec<SkeletonItem>) {
     let Ok(entries) = fs::read_dir(etc.join(folder)) else { return };
     let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
     names.sort();
@@ -153,10 +153,10 @@ fn listed(etc: &Path, folder: &str, items: &mut Vec<Item>) {
         let to = Path::new("etc").join(folder).join(&name);
         match fs::read_link(&from) {
             Ok(target) if is_in_usr(&target) || target.components().count() == 1 => {
-                items.push(Item::Link(to, target));
+                items.push(SkeletonItem::Link(to, target));
             }
             Ok(_) => {}
-            Err(_) => items.extend(readable(&from).map(|bytes| Item::File(to, bytes))),
+            Err(_) => items.extend(readable(&from).map(|bytes| SkeletonItem::File(to, bytes))),
         }
     }
 }
@@ -208,7 +208,7 @@ fn usable_servers(text: &str) -> String {
 }
 
 /// Lengths before bytes, so that no two lists read the same.
-fn digest(items: &[Item]) -> String {
+fn digest(items: &[SkeletonItem]) -> String {
     let mut bytes = Vec::new();
     let mut put = |part: &[u8]| {
         bytes.extend((part.len() as u64).to_le_bytes());
@@ -216,17 +216,17 @@ fn digest(items: &[Item]) -> String {
     };
     for item in items {
         match item {
-            Item::Folder(path, mode) => {
+            SkeletonItem::Folder(path, mode) => {
                 put(b"folder");
                 put(path.as_os_str().as_bytes());
                 put(&mode.to_le_bytes());
             }
-            Item::Link(path, target) => {
+            SkeletonItem::Link(path, target) => {
                 put(b"link");
                 put(path.as_os_str().as_bytes());
                 put(target.as_os_str().as_bytes());
             }
-            Item::File(path, content) => {
+            SkeletonItem::File(path, content) => {
                 put(b"file");
                 put(path.as_os_str().as_bytes());
                 put(content);
@@ -236,20 +236,20 @@ fn digest(items: &[Item]) -> String {
     sha256_hex(&bytes)
 }
 
-fn make(folder: &Path, item: &Item, ownership: Ownership) -> Result<(), LayerError> {
+fn make(folder: &Path, item: &SkeletonItem, ownership: Ownership) -> Result<(), LayerError> {
     let path = match item {
-        Item::Folder(path, mode) => {
+        SkeletonItem::Folder(path, mode) => {
             let path = folder.join(path);
             fs::DirBuilder::new().mode(0o700).create(&path).map_err(failed("make", &path))?;
             set_mode(&path, *mode)?;
             path
         }
-        Item::Link(path, target) => {
+        SkeletonItem::Link(path, target) => {
             let path = folder.join(path);
             symlink(target, &path).map_err(failed("link", &path))?;
             path
         }
-        Item::File(path, content) => {
+        SkeletonItem::File(path, content) => {
             let path = folder.join(path);
             fs::write(&path, content).map_err(failed("write", &path))?;
             set_mode(&path, 0o644)?;

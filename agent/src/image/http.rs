@@ -15,7 +15,7 @@ use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 use volvox_host::http;
 use volvox_host::trust::{self, CaBundleError};
 
-use super::retry::Network;
+use super::retry::IpNetwork;
 
 /// How the client behaves.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub struct HttpConfig {
     /// How many redirects are followed. None leads from https to http.
     pub redirects: u32,
     /// Addresses that are not spoken to, by whatever name.
-    pub denied: Vec<Network>,
+    pub denied: Vec<IpNetwork>,
     /// The certificates to trust, as PEM; empty: those of the machine.
     pub trusted: PathBuf,
 }
@@ -41,7 +41,7 @@ impl Default for HttpConfig {
             idle: Duration::from_secs(10),
             total: Duration::from_secs(600),
             redirects: 10,
-            denied: Network::NOT_FOR_DOWNLOADS.to_vec(),
+            denied: IpNetwork::NOT_FOR_DOWNLOADS.to_vec(),
             trusted: PathBuf::new(),
         }
     }
@@ -94,7 +94,7 @@ impl Http {
             .max_idle_connections(0)
             .tls_config(self.tls.clone())
             .build();
-        let resolver = Guarded { denied: self.config.denied.clone() };
+        let resolver = FilteringResolver { denied: self.config.denied.clone() };
         ureq::Agent::with_parts(config, DefaultConnector::new(), resolver)
     }
 }
@@ -102,11 +102,11 @@ impl Http {
 /// The system's resolver, without the addresses that are denied. The connection is made to the
 /// addresses returned here, so a name cannot change its mind in between.
 #[derive(Debug)]
-struct Guarded {
-    denied: Vec<Network>,
+struct FilteringResolver {
+    denied: Vec<IpNetwork>,
 }
 
-impl Resolver for Guarded {
+impl Resolver for FilteringResolver {
     fn resolve(
         &self,
         uri: &Uri,

@@ -17,14 +17,14 @@ use std::sync::{Arc, Mutex};
 use volvox_host::sync::lock;
 
 use super::cache::CacheError;
+use super::cache_files::{lock_folder, sync_folder};
 use super::cancel::Cancel;
 use super::checksum::{Hashing, hex};
-use super::folder::Folder;
-use super::limits::Limits;
-use super::place::{Ownership, Purpose};
-use super::shelf::{lock_folder, sync_folder};
-use super::turns::Turns;
-use super::unpack::{At, CHUNK_BYTES, Format, Order, UnpackError, unpack};
+use super::dir_handle::DirHandle;
+use super::extract::{Ownership, Purpose};
+use super::keyed_lock::KeyedLock;
+use super::limits::UnpackLimits;
+use super::unpack::{CHUNK_BYTES, FileAt, Format, Order, UnpackError, unpack};
 
 /// What the name of an archive's layer begins with.
 const PREFIX: &str = "sha256-";
@@ -38,7 +38,7 @@ const PARTIAL: &str = ".partial";
 pub struct LayerStore {
     folder: PathBuf,
     _lock: File,
-    turns: Turns,
+    turns: KeyedLock,
     /// Digests by what the file system says of a file, so that an archive is read once.
     digests: Mutex<BTreeMap<Identity, String>>,
     /// How often each layer is held.
@@ -81,7 +81,7 @@ struct Identity {
 
 /// How an archive becomes a layer.
 #[derive(Debug, Clone, Copy)]
-pub struct Recipe {
+pub struct UnpackSpec {
     /// Its format.
     pub format: Format,
     /// What for.
@@ -89,7 +89,7 @@ pub struct Recipe {
     /// Who owns the files.
     pub ownership: Ownership,
     /// What it may cost.
-    pub limits: Limits,
+    pub limits: UnpackLimits,
 }
 
 /// A layer that is not there. No folder has its name.
@@ -142,7 +142,7 @@ impl LayerStore {
             }
         }
         let (digests, held) = (Mutex::default(), Mutex::default());
-        let (folder, turns) = (folder.to_owned(), Turns::default());
+        let (folder, turns) = (folder.to_owned(), KeyedLock::default());
         Ok(LayerStore { folder, _lock: lock, turns, digests, held })
     }
 
@@ -155,7 +155,7 @@ impl LayerStore {
     pub fn unpacked(
         &self,
         archive: &Path,
-        recipe: Recipe,
+        recipe: UnpackSpec,
         cancel: &Cancel,
     ) -> Result<PathBuf, LayerError> {
         let file = File::open(archive).map_err(failed("open", archive))?;
@@ -168,7 +168,7 @@ impl LayerStore {
         self: &Arc<Self>,
         archive: &File,
         sha256: &str,
-        recipe: Recipe,
+        recipe: UnpackSpec,
         cancel: &Cancel,
     ) -> Result<LayerHold, LayerError> {
         // Held first: who removes looks at this while it has the turn, so it either leaves the
@@ -225,13 +225,13 @@ impl LayerStore {
         name: &str,
         file: &File,
         shown: &Path,
-        recipe: Recipe,
+        recipe: UnpackSpec,
         cancel: &Cancel,
     ) -> Result<PathBuf, LayerError> {
         self.built(name, cancel, |folder| {
             let into =
-                Folder::open(folder).map_err(|error| failed("open", folder)(error.into()))?;
-            let Recipe { format, purpose, ownership, limits } = recipe;
+                DirHandle::open(folder).map_err(|error| failed("open", folder)(error.into()))?;
+            let UnpackSpec { format, purpose, ownership, limits } = recipe;
             let progress = &mut |_| {};
             let order = Order { format, purpose, ownership, limits, cancel, progress };
             match unpack(file, &into, order) {
@@ -295,7 +295,7 @@ impl LayerStore {
         }
         drop(known);
         let mut hashing = Hashing::new(None);
-        let mut input = At { file, offset: 0 };
+        let mut input = FileAt { file, offset: 0 };
         let mut buffer = vec![0; CHUNK_BYTES];
         loop {
             match input.read(&mut buffer) {
@@ -318,7 +318,7 @@ impl LayerStore {
 }
 
 /// The same archive with other owners or rules is another layer.
-fn layer_name(digest: &str, recipe: &Recipe) -> String {
+fn layer_name(digest: &str, recipe: &UnpackSpec) -> String {
     let purpose = match recipe.purpose {
         Purpose::RootFileSystem => "-root-",
         Purpose::Download => OF_DOWNLOADS,

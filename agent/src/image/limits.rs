@@ -7,7 +7,7 @@
 
 /// What one archive may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct UnpackLimits {
     /// Bytes after decompression, headers and padding included.
     pub total_bytes: u64,
     /// Bytes after decompression for each byte before it.
@@ -30,9 +30,9 @@ pub struct Limits {
     pub link_bytes: u64,
 }
 
-impl Default for Limits {
+impl Default for UnpackLimits {
     fn default() -> Self {
-        Limits {
+        UnpackLimits {
             total_bytes: 8 << 30,
             ratio: 100,
             ratio_free_bytes: 16 << 20,
@@ -51,7 +51,7 @@ impl Default for Limits {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("limit {limit}: at most {allowed}, given {given}")]
 pub struct OverLimit {
-    /// The field of [`Limits`].
+    /// The field of [`UnpackLimits`].
     pub limit: &'static str,
     /// What it allows.
     pub allowed: u64,
@@ -69,7 +69,7 @@ impl OverLimit {
 /// Counts what an archive has cost so far.
 #[derive(Debug)]
 pub struct Meter {
-    limits: Limits,
+    limits: UnpackLimits,
     bytes: u64,
     entries: u64,
     path_bytes: u64,
@@ -77,12 +77,12 @@ pub struct Meter {
 
 impl Meter {
     /// Nothing counted yet.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: UnpackLimits) -> Self {
         Meter { limits, bytes: 0, entries: 0, path_bytes: 0 }
     }
 
     /// The limits it counts against.
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &UnpackLimits {
         &self.limits
     }
 
@@ -135,13 +135,13 @@ mod tests {
 
     #[test]
     fn each_refusal_names_its_limit_and_counts_nothing() {
-        let limits = Limits {
+        let limits = UnpackLimits {
             total_bytes: 100,
             ratio: 10,
             ratio_free_bytes: 20,
             entries: 1,
             all_path_bytes: 5,
-            ..Limits::default()
+            ..UnpackLimits::default()
         };
         let mut meter = Meter::new(limits);
         meter.add_entry().unwrap();

@@ -44,25 +44,25 @@ impl Retries {
 
 /// A network, as an address and how many of its bits count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
+pub struct IpNetwork {
     /// Any address in it.
     pub address: IpAddr,
     /// The bits that count.
     pub prefix: u8,
 }
 
-impl Network {
+impl IpNetwork {
     /// What no download may reach unless the cell's configuration says so: the machine itself and
     /// the cloud's metadata. The agent fetches in the name of whoever wrote the definition, so it
     /// must not be a way around the container's own walls.
-    pub const NOT_FOR_DOWNLOADS: [Network; 7] = [
-        Network { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), prefix: 8 },
-        Network { address: IpAddr::V4(Ipv4Addr::LOCALHOST), prefix: 8 },
-        Network { address: IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)), prefix: 16 },
-        Network { address: IpAddr::V6(Ipv6Addr::UNSPECIFIED), prefix: 128 },
-        Network { address: IpAddr::V6(Ipv6Addr::LOCALHOST), prefix: 128 },
-        Network { address: IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)), prefix: 10 },
-        Network {
+    pub const NOT_FOR_DOWNLOADS: [IpNetwork; 7] = [
+        IpNetwork { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), prefix: 8 },
+        IpNetwork { address: IpAddr::V4(Ipv4Addr::LOCALHOST), prefix: 8 },
+        IpNetwork { address: IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)), prefix: 16 },
+        IpNetwork { address: IpAddr::V6(Ipv6Addr::UNSPECIFIED), prefix: 128 },
+        IpNetwork { address: IpAddr::V6(Ipv6Addr::LOCALHOST), prefix: 128 },
+        IpNetwork { address: IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)), prefix: 10 },
+        IpNetwork {
             address: IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
             prefix: 128,
         },
@@ -165,7 +165,7 @@ mod tests {
     fn the_machine_and_its_metadata_are_not_for_downloads() {
         let denied = |text: &str| {
             let address = text.parse().unwrap();
-            Network::NOT_FOR_DOWNLOADS.iter().any(|it| it.contains(address))
+            IpNetwork::NOT_FOR_DOWNLOADS.iter().any(|it| it.contains(address))
         };
         for text in [
             "127.0.0.1",
@@ -185,7 +185,7 @@ mod tests {
         for text in ["10.0.0.1", "128.0.0.1", "169.253.1.1", "2001:db8::1", "fd00:ec2::253"] {
             assert!(!denied(text), "{text}");
         }
-        let all = Network { address: Ipv4Addr::UNSPECIFIED.into(), prefix: 0 };
+        let all = IpNetwork { address: Ipv4Addr::UNSPECIFIED.into(), prefix: 0 };
         assert!(all.contains("203.0.113.9".parse().unwrap()));
     }
 }

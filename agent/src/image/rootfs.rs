@@ -11,10 +11,10 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use super::cancel::Cancel;
+use super::extract::{Ownership, Purpose};
 use super::host_root;
-use super::layers::{LayerError, LayerStore, Recipe};
-use super::limits::Limits;
-use super::place::{Ownership, Purpose};
+use super::layers::{LayerError, LayerStore, UnpackSpec};
+use super::limits::UnpackLimits;
 use super::unpack::Format;
 
 /// The longest name of a preloaded root file system.
@@ -30,7 +30,7 @@ pub struct RootfsConfig {
     /// Who owns the files of unpacked layers.
     pub ownership: Ownership,
     /// What an archive may cost.
-    pub limits: Limits,
+    pub limits: UnpackLimits,
 }
 
 /// Whether containers may use the machine's own programs.
@@ -213,7 +213,7 @@ impl Rootfs {
 
 /// What the shim mounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prepared {
+pub struct PreparedRootfs {
     /// For overlayfs, the uppermost first. All read-only, shared with other containers.
     pub lowers: Vec<Lower>,
     /// Bound over the root when it is mounted: read-only, nosuid, nodev, recursively.
@@ -251,14 +251,14 @@ pub fn prepare(
     config: &RootfsConfig,
     store: &LayerStore,
     cancel: &Cancel,
-) -> Result<Prepared, LayerError> {
+) -> Result<PreparedRootfs, LayerError> {
     let lower = match plan {
         LayerPlan::Host { root } => {
             return host_root::prepare(root, config.ownership, store, cancel);
         }
         LayerPlan::Folder(path) => Lower::Folder(path.clone()),
         LayerPlan::Archive { path, format } => {
-            let recipe = Recipe {
+            let recipe = UnpackSpec {
                 format: *format,
                 purpose: Purpose::RootFileSystem,
                 ownership: config.ownership,
@@ -272,7 +272,7 @@ pub fn prepare(
             mount_at: store.mount_point(name),
         },
     };
-    Ok(Prepared { lowers: vec![lower], binds: Vec::new() })
+    Ok(PreparedRootfs { lowers: vec![lower], binds: Vec::new() })
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ const PREFIX: Range<usize> = 345..500;
 
 /// What kind of entry a header announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum TarEntryKind {
     /// A regular file.
     File,
     /// Another name for a file of the archive.
@@ -68,7 +68,7 @@ pub struct ModifiedAt {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// What it announces.
-    pub kind: Kind,
+    pub kind: TarEntryKind,
     /// The path.
     pub path: Vec<u8>,
     /// The target, of links.
@@ -135,19 +135,19 @@ pub fn parse_block(block: &[u8; BLOCK_BYTES]) -> Result<Option<Header>, BadHeade
     }
     let kind = match block[KIND] {
         // Before ustar there was no kind for folders; all readers go by the slash.
-        0 | b'0' | b'7' if path.ends_with(b"/") => Kind::Folder,
-        0 | b'0' | b'7' => Kind::File,
-        b'1' => Kind::HardLink,
-        b'2' => Kind::Symlink,
-        b'3' => Kind::CharDevice,
-        b'4' => Kind::BlockDevice,
-        b'5' => Kind::Folder,
-        b'6' => Kind::Fifo,
-        b'x' | b'X' => Kind::Pax,
-        b'g' => Kind::PaxGlobal,
-        b'L' => Kind::LongName,
-        b'K' => Kind::LongLink,
-        b'V' => Kind::Label,
+        0 | b'0' | b'7' if path.ends_with(b"/") => TarEntryKind::Folder,
+        0 | b'0' | b'7' => TarEntryKind::File,
+        b'1' => TarEntryKind::HardLink,
+        b'2' => TarEntryKind::Symlink,
+        b'3' => TarEntryKind::CharDevice,
+        b'4' => TarEntryKind::BlockDevice,
+        b'5' => TarEntryKind::Folder,
+        b'6' => TarEntryKind::Fifo,
+        b'x' | b'X' => TarEntryKind::Pax,
+        b'g' => TarEntryKind::PaxGlobal,
+        b'L' => TarEntryKind::LongName,
+        b'K' => TarEntryKind::LongLink,
+        b'V' => TarEntryKind::Label,
         b'S' => return Err(BadHeader::Sparse),
         other => return Err(BadHeader::UnknownKind(other)),
     };
@@ -156,7 +156,7 @@ pub fn parse_block(block: &[u8; BLOCK_BYTES]) -> Result<Option<Header>, BadHeade
         return Err(BadHeader::NegativeSize);
     }
     let mode = number(&block[MODE], "mode")?;
-    let is_device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
+    let is_device = matches!(kind, TarEntryKind::CharDevice | TarEntryKind::BlockDevice);
     Ok(Some(Header {
         kind,
         path,
@@ -187,10 +187,10 @@ pub struct Extended {
 
 impl Extended {
     /// Takes the data of an extended header in. A later one of the same kind wins.
-    pub fn add(&mut self, kind: Kind, data: &[u8]) -> Result<(), BadHeader> {
+    pub fn add(&mut self, kind: TarEntryKind, data: &[u8]) -> Result<(), BadHeader> {
         match kind {
-            Kind::Pax => self.add_pax(data),
-            Kind::PaxGlobal => {
+            TarEntryKind::Pax => self.add_pax(data),
+            TarEntryKind::PaxGlobal => {
                 // Only the comment of `git archive` and the like: nothing that changes entries.
                 let mut scratch = Extended::default();
                 scratch.add_pax(data)?;
@@ -199,22 +199,22 @@ impl Extended {
                     Extended { .. } => Err(BadHeader::Pax("a global path, link or size")),
                 }
             }
-            Kind::LongName => {
+            TarEntryKind::LongName => {
                 self.long_path = Some(long_text(data)?);
                 Ok(())
             }
-            Kind::LongLink => {
+            TarEntryKind::LongLink => {
                 self.long_link = Some(long_text(data)?);
                 Ok(())
             }
-            Kind::Label => Ok(()),
-            Kind::File
-            | Kind::HardLink
-            | Kind::Symlink
-            | Kind::CharDevice
-            | Kind::BlockDevice
-            | Kind::Folder
-            | Kind::Fifo => Err(BadHeader::Pax("not an extended header")),
+            TarEntryKind::Label => Ok(()),
+            TarEntryKind::File
+            | TarEntryKind::HardLink
+            | TarEntryKind::Symlink
+            | TarEntryKind::CharDevice
+            | TarEntryKind::BlockDevice
+            | TarEntryKind::Folder
+            | TarEntryKind::Fifo => Err(BadHeader::Pax("not an extended header")),
         }
     }
 
@@ -240,8 +240,8 @@ impl Extended {
         let is_folder = header.path.ends_with(b"/");
         if let Some(path) = self.path.or(self.long_path) {
             // The slash at the end of an old folder's name may be in the long name only.
-            if header.kind == Kind::File && path.ends_with(b"/") && !is_folder {
-                header.kind = Kind::Folder;
+            if header.kind == TarEntryKind::File && path.ends_with(b"/") && !is_folder {
+                header.kind = TarEntryKind::Folder;
             }
             header.path = path;
         }
@@ -250,7 +250,7 @@ impl Extended {
         header.uid = self.uid.unwrap_or(header.uid);
         header.gid = self.gid.unwrap_or(header.gid);
         header.modified = self.modified.unwrap_or(header.modified);
-        if header.kind != Kind::File && header.size != 0 {
+        if header.kind != TarEntryKind::File && header.size != 0 {
             return Err(BadHeader::UnwantedData(header.size));
         }
         Ok(header)

@@ -7,9 +7,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::cancel::Cancel;
-use super::folder::{Folder, Walk};
-use super::limits::Limits;
-use super::place::{Ownership, Purpose};
+use super::dir_handle::{DirHandle, ResolveMode};
+use super::extract::{Ownership, Purpose};
+use super::limits::UnpackLimits;
 use super::unpack::{Format, Order, UnpackError, Unpacked, unpack};
 
 /// One header and its data. Fields are public to be lied with.
@@ -116,11 +116,11 @@ pub(crate) fn file_of(bytes: &[u8]) -> File {
 pub(crate) struct Scene {
     home: tempfile::TempDir,
     outside: BTreeMap<PathBuf, String>,
-    pub(crate) walk: Walk,
+    pub(crate) walk: ResolveMode,
 }
 
 impl Scene {
-    pub(crate) fn new(walk: Walk) -> Scene {
+    pub(crate) fn new(walk: ResolveMode) -> Scene {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir_all(home.path().join("into")).unwrap();
         fs::create_dir_all(home.path().join("outside/folder")).unwrap();
@@ -149,7 +149,7 @@ impl Scene {
         cancel: &'a Cancel,
         progress: &'a mut dyn FnMut(super::unpack::Progress),
     ) -> Order<'a> {
-        let (ownership, limits) = (Ownership::Process, Limits::default());
+        let (ownership, limits) = (Ownership::Process, UnpackLimits::default());
         Order { format, purpose, ownership, limits, cancel, progress }
     }
 
@@ -159,7 +159,7 @@ impl Scene {
         bytes: &[u8],
         change: impl FnOnce(&mut Order<'_>),
     ) -> Result<Unpacked, UnpackError> {
-        let into = Folder::open_with(&self.target(), self.walk).unwrap();
+        let into = DirHandle::open_with(&self.target(), self.walk).unwrap();
         let file = file_of(bytes);
         let format = Format::detect(&file).unwrap().unwrap_or(Format::Tar);
         let before = self.inside();

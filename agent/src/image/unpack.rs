@@ -26,10 +26,10 @@ use std::io::{self, Read, Write as _};
 use std::os::unix::fs::FileExt as _;
 
 use super::cancel::Cancel;
-use super::folder::Folder;
-use super::limits::{Limits, Meter, OverLimit};
-use super::name::{BadPath, EntryPath};
-use super::place::{Ownership, Place, Purpose};
+use super::dir_handle::DirHandle;
+use super::entry_path::{BadPath, EntryPath};
+use super::extract::{Extractor, Ownership, Purpose};
+use super::limits::{Meter, OverLimit, UnpackLimits};
 use super::tar::BadHeader;
 use super::untar::untar;
 use super::unzip::unzip;
@@ -89,7 +89,7 @@ pub struct Order<'a> {
     /// Who owns the result.
     pub ownership: Ownership,
     /// What it may cost.
-    pub limits: Limits,
+    pub limits: UnpackLimits,
     /// Looked at after each block and entry.
     pub cancel: &'a Cancel,
     /// Told after each block and entry.
@@ -107,7 +107,7 @@ pub struct Unpacked {
 
 /// Why an entry is not taken. What this archive had made is removed; its sender must mend it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum UnpackRefusal {
     /// Its path is none of ours.
     #[error(transparent)]
     Path(BadPath),
@@ -137,7 +137,7 @@ pub enum Refusal {
     Duplicate,
 }
 
-impl Refusal {
+impl UnpackRefusal {
     pub(super) fn at(self, path: &EntryPath) -> UnpackError {
         UnpackError::Refused { entry: path.to_string(), refusal: self }
     }
@@ -152,7 +152,7 @@ pub enum UnpackError {
         /// The entry, escaped.
         entry: String,
         /// Why.
-        refusal: Refusal,
+        refusal: UnpackRefusal,
     },
     /// More than a limit allows.
     #[error("refused archive at entry {entry}: {over}")]
@@ -190,11 +190,11 @@ pub enum UnpackError {
 impl UnpackError {
     /// One kind of refusal for all limits, of paths too.
     pub(super) fn path(raw: &[u8], bad: BadPath) -> UnpackError {
-        let entry = super::name::printable(raw);
+        let entry = super::entry_path::printable(raw);
         match bad {
             BadPath::OverLimit(over) => UnpackError::OverLimit { entry, over },
             bad @ (BadPath::Absolute | BadPath::Parent | BadPath::Nul | BadPath::Empty) => {
-                UnpackError::Refused { entry, refusal: Refusal::Path(bad) }
+                UnpackError::Refused { entry, refusal: UnpackRefusal::Path(bad) }
             }
         }
     }
@@ -205,15 +205,15 @@ impl UnpackError {
 }
 
 /// Unpacks an archive into a folder.
-pub fn unpack(archive: &File, into: &Folder, order: Order<'_>) -> Result<Unpacked, UnpackError> {
-    let mut place = Place::new(into, order.purpose, order.ownership);
-    let mut watch = Watch {
+pub fn unpack(archive: &File, into: &DirHandle, order: Order<'_>) -> Result<Unpacked, UnpackError> {
+    let mut place = Extractor::new(into, order.purpose, order.ownership);
+    let mut watch = UnpackGuard {
         meter: Meter::new(order.limits),
         cancel: order.cancel,
         progress: order.progress,
         left_out: 0,
     };
-    let start = At { file: archive, offset: 0 };
+    let start = FileAt { file: archive, offset: 0 };
     match order.format {
         Format::Tar => untar(start, |it| it.offset, &mut place, &mut watch)?,
         Format::TarGz => {
@@ -227,14 +227,14 @@ pub fn unpack(archive: &File, into: &Folder, order: Order<'_>) -> Result<Unpacke
 }
 
 /// What both unpackers look at while they work.
-pub(super) struct Watch<'a> {
+pub(super) struct UnpackGuard<'a> {
     pub(super) meter: Meter,
     cancel: &'a Cancel,
     progress: &'a mut dyn FnMut(Progress),
     left_out: u64,
 }
 
-impl Watch<'_> {
+impl UnpackGuard<'_> {
     fn now(&self) -> Progress {
         Progress { bytes: self.meter.bytes(), entries: self.meter.entries() }
     }
@@ -250,9 +250,13 @@ impl Watch<'_> {
     }
 
     /// Devices, pipes and sockets: left out or refused.
-    pub(super) fn device(&mut self, place: &Place, path: &EntryPath) -> Result<(), UnpackError> {
+    pub(super) fn device(
+        &mut self,
+        place: &Extractor,
+        path: &EntryPath,
+    ) -> Result<(), UnpackError> {
         match place.purpose() {
-            Purpose::Download => Err(Refusal::Device.at(path)),
+            Purpose::Download => Err(UnpackRefusal::Device.at(path)),
             Purpose::RootFileSystem => {
                 tracing::debug!(%path, "left a device out of a root file system");
                 self.left_out += 1;
@@ -262,13 +266,13 @@ impl Watch<'_> {
     }
 
     /// A checked path of an entry, counted.
-    pub(super) fn path(&mut self, raw: &[u8], place: &Place) -> Result<EntryPath, UnpackError> {
+    pub(super) fn path(&mut self, raw: &[u8], place: &Extractor) -> Result<EntryPath, UnpackError> {
         let path = EntryPath::parse(raw, self.meter.limits());
         let path = path.map_err(|bad| UnpackError::path(raw, bad))?;
         let counted = self.meter.add_path(path.as_bytes().len());
         counted.map_err(|over| UnpackError::OverLimit { entry: path.to_string(), over })?;
         if place.purpose() == Purpose::RootFileSystem && path.is_whiteout() {
-            return Err(Refusal::Whiteout.at(&path));
+            return Err(UnpackRefusal::Whiteout.at(&path));
         }
         Ok(path)
     }
@@ -279,7 +283,7 @@ impl Watch<'_> {
         OverLimit::check("link_bytes", allowed, text.len() as u64)
             .map_err(|over| UnpackError::OverLimit { entry: path.to_string(), over })?;
         if text.is_empty() || text.contains(&0) {
-            return Err(Refusal::LinkText.at(path));
+            return Err(UnpackRefusal::LinkText.at(path));
         }
         Ok(())
     }
@@ -293,12 +297,12 @@ pub(super) fn write(file: &mut File, path: &EntryPath, chunk: &[u8]) -> Result<(
 
 /// A file read from an offset on, without moving the position that others may share.
 #[derive(Debug)]
-pub(super) struct At<'a> {
+pub(super) struct FileAt<'a> {
     pub(super) file: &'a File,
     pub(super) offset: u64,
 }
 
-impl Read for At<'_> {
+impl Read for FileAt<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read_at(buffer, self.offset)?;
         self.offset += read as u64;

@@ -1,22 +1,22 @@
 //! Reads a tar archive block by block and places its entries. The headers are judged in `tar.rs`,
-//! the disk is `place.rs`; this file knows the order of the blocks.
+//! the disk is `extract.rs`; this file knows the order of the blocks.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt as _;
 
+use super::entry_path::{EntryPath, printable};
+use super::extract::{EntryAttributes, Extractor};
 use super::limits::OverLimit;
-use super::name::{EntryPath, printable};
-use super::place::{Attributes, Place};
-use super::tar::{BLOCK_BYTES, BadHeader, Extended, Header, Kind, parse_block};
-use super::unpack::{CHUNK_BYTES, Refusal, UnpackError, Watch, write};
+use super::tar::{BLOCK_BYTES, BadHeader, Extended, Header, TarEntryKind, parse_block};
+use super::unpack::{CHUNK_BYTES, UnpackError, UnpackGuard, UnpackRefusal, write};
 
 /// Unpacks all entries. `packed` says how many bytes the reader has taken of the archive itself.
 pub(super) fn untar<R: Read>(
     input: R,
     packed: fn(&R) -> u64,
-    place: &mut Place<'_>,
-    watch: &mut Watch<'_>,
+    place: &mut Extractor<'_>,
+    watch: &mut UnpackGuard<'_>,
 ) -> Result<(), UnpackError> {
     let mut blocks = Blocks { input, packed };
     let mut extended = Extended::default();
@@ -30,19 +30,23 @@ pub(super) fn untar<R: Read>(
         let over = |over| UnpackError::OverLimit { entry: name.clone(), over };
         watch.meter.add_entry().map_err(over)?;
         match header.kind {
-            Kind::Pax | Kind::PaxGlobal | Kind::LongName | Kind::LongLink | Kind::Label => {
+            TarEntryKind::Pax
+            | TarEntryKind::PaxGlobal
+            | TarEntryKind::LongName
+            | TarEntryKind::LongLink
+            | TarEntryKind::Label => {
                 let allowed = watch.meter.limits().header_bytes;
                 OverLimit::check("header_bytes", allowed, header.size).map_err(over)?;
                 let data = blocks.read_padded(header.size, watch)?;
                 extended.add(header.kind, &data)?;
             }
-            Kind::File
-            | Kind::HardLink
-            | Kind::Symlink
-            | Kind::CharDevice
-            | Kind::BlockDevice
-            | Kind::Folder
-            | Kind::Fifo => {
+            TarEntryKind::File
+            | TarEntryKind::HardLink
+            | TarEntryKind::Symlink
+            | TarEntryKind::CharDevice
+            | TarEntryKind::BlockDevice
+            | TarEntryKind::Folder
+            | TarEntryKind::Fifo => {
                 let header = std::mem::take(&mut extended).apply(header)?;
                 entry(header, &mut blocks, &mut buffer, place, watch)?;
             }
@@ -58,19 +62,19 @@ fn entry<R: Read>(
     header: Header,
     blocks: &mut Blocks<R>,
     buffer: &mut [u8],
-    place: &mut Place<'_>,
-    watch: &mut Watch<'_>,
+    place: &mut Extractor<'_>,
+    watch: &mut UnpackGuard<'_>,
 ) -> Result<(), UnpackError> {
     let path = watch.path(&header.path, place)?;
-    let attributes = Attributes {
+    let attributes = EntryAttributes {
         mode: header.mode,
         uid: header.uid,
         gid: header.gid,
         modified: header.modified,
     };
     match header.kind {
-        Kind::Folder => place.folder(&path, attributes),
-        Kind::File => {
+        TarEntryKind::Folder => place.folder(&path, attributes),
+        TarEntryKind::File => {
             let announced = watch.meter.announce(header.size);
             announced.map_err(|over| UnpackError::OverLimit { entry: path.to_string(), over })?;
             let mut file = place.file(&path)?;
@@ -85,18 +89,24 @@ fn entry<R: Read>(
             blocks.skip_padding(header.size, watch)?;
             place.finish_file(&path, &file, attributes)
         }
-        Kind::Symlink => {
+        TarEntryKind::Symlink => {
             watch.link_text(&path, &header.link)?;
             place.symlink(&path, OsStr::from_bytes(&header.link), attributes)
         }
-        Kind::HardLink => {
+        TarEntryKind::HardLink => {
             let target = EntryPath::parse(&header.link, watch.meter.limits());
             let target = target.map_err(|bad| UnpackError::path(&header.link, bad))?;
             place.hard_link(&path, &target)
         }
-        Kind::CharDevice if header.is_device_zero => Err(Refusal::Whiteout.at(&path)),
-        Kind::CharDevice | Kind::BlockDevice | Kind::Fifo => watch.device(place, &path),
-        Kind::Pax | Kind::PaxGlobal | Kind::LongName | Kind::LongLink | Kind::Label => {
+        TarEntryKind::CharDevice if header.is_device_zero => Err(UnpackRefusal::Whiteout.at(&path)),
+        TarEntryKind::CharDevice | TarEntryKind::BlockDevice | TarEntryKind::Fifo => {
+            watch.device(place, &path)
+        }
+        TarEntryKind::Pax
+        | TarEntryKind::PaxGlobal
+        | TarEntryKind::LongName
+        | TarEntryKind::LongLink
+        | TarEntryKind::Label => {
             debug_assert!(false, "extended headers are taken by the caller");
             Err(BadHeader::Dangling.into())
         }
@@ -110,7 +120,7 @@ struct Blocks<R> {
 }
 
 impl<R: Read> Blocks<R> {
-    fn read(&mut self, buffer: &mut [u8], watch: &mut Watch<'_>) -> Result<(), UnpackError> {
+    fn read(&mut self, buffer: &mut [u8], watch: &mut UnpackGuard<'_>) -> Result<(), UnpackError> {
         self.input.read_exact(buffer).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => UnpackError::CutShort,
             _ => UnpackError::Read(error),
@@ -119,7 +129,11 @@ impl<R: Read> Blocks<R> {
         watch.meter.add_bytes(buffer.len() as u64, packed).map_err(UnpackError::between)
     }
 
-    fn read_padded(&mut self, size: u64, watch: &mut Watch<'_>) -> Result<Vec<u8>, UnpackError> {
+    fn read_padded(
+        &mut self,
+        size: u64,
+        watch: &mut UnpackGuard<'_>,
+    ) -> Result<Vec<u8>, UnpackError> {
         let length = usize::try_from(size).map_err(|_| UnpackError::CutShort)?;
         let mut data = vec![0; length];
         self.read(&mut data, watch)?;
@@ -127,7 +141,7 @@ impl<R: Read> Blocks<R> {
         Ok(data)
     }
 
-    fn skip_padding(&mut self, size: u64, watch: &mut Watch<'_>) -> Result<(), UnpackError> {
+    fn skip_padding(&mut self, size: u64, watch: &mut UnpackGuard<'_>) -> Result<(), UnpackError> {
         let mut padding = [0; BLOCK_BYTES];
         // At most 511, so the conversion cannot fail.
         let rest = usize::try_from(size % BLOCK_BYTES as u64).unwrap_or(0);
@@ -135,7 +149,7 @@ impl<R: Read> Blocks<R> {
     }
 
     /// Reads what is behind the end, so that gzip's own checksum is checked.
-    fn drain(&mut self, buffer: &mut [u8], watch: &mut Watch<'_>) -> Result<(), UnpackError> {
+    fn drain(&mut self, buffer: &mut [u8], watch: &mut UnpackGuard<'_>) -> Result<(), UnpackError> {
         loop {
             let read = match self.input.read(buffer) {
                 Ok(0) => return Ok(()),

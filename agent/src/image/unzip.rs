@@ -1,5 +1,5 @@
 //! Reads a zip archive by its central directory and places its entries. The records are judged in
-//! `zip.rs`, the disk is `place.rs`.
+//! `zip.rs`, the disk is `extract.rs`.
 //!
 //! An entry gives exactly the bytes that it announces, with its checksum, or the archive is refused;
 //! no two entries share a byte of the archive.
@@ -11,27 +11,27 @@ use std::io::{self, BufReader, Read};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 
+use super::entry_path::printable;
+use super::extract::{EntryAttributes, Extractor};
 use super::limits::OverLimit;
-use super::name::printable;
-use super::place::{Attributes, Place};
-use super::unpack::{At, CHUNK_BYTES, Refusal, UnpackError, Watch, write};
+use super::unpack::{CHUNK_BYTES, FileAt, UnpackError, UnpackGuard, UnpackRefusal, write};
 use super::zip::{
-    BadZip, CENTRAL_BYTES, Central, Directory, END_BYTES, END64_BYTES, Kind, LOCAL_BYTES,
-    LOCATOR_BYTES, Method, TAIL_BYTES, apply_extra, check_local, find_end, parse_central,
-    parse_end, parse_end64, parse_locator,
+    BadZip, CENTRAL_BYTES, Central, Directory, END_BYTES, END64_BYTES, LOCAL_BYTES, LOCATOR_BYTES,
+    Method, TAIL_BYTES, ZipEntryKind, apply_extra, check_local, find_end, parse_central, parse_end,
+    parse_end64, parse_locator,
 };
 
 /// Unpacks all entries, in the order of the directory.
 pub(super) fn unzip(
     archive: &File,
-    place: &mut Place<'_>,
-    watch: &mut Watch<'_>,
+    place: &mut Extractor<'_>,
+    watch: &mut UnpackGuard<'_>,
 ) -> Result<(), UnpackError> {
     let length = archive.metadata().map_err(UnpackError::Read)?.len();
     let directory = directory(archive, length)?;
     let end = directory.offset.checked_add(directory.bytes).filter(|end| *end <= length);
     let end = end.ok_or(BadZip::Missing("central directory"))?;
-    let start = At { file: archive, offset: directory.offset };
+    let start = FileAt { file: archive, offset: directory.offset };
     let mut records = BufReader::new(start.take(end - directory.offset));
     let mut zip = Zip { archive, directory, taken: BTreeMap::new(), packed: 0 };
     let allowed = watch.meter.limits().entries;
@@ -90,32 +90,32 @@ impl Zip<'_> {
         entry: &Central,
         name: &[u8],
         buffer: &mut [u8],
-        place: &mut Place<'_>,
-        watch: &mut Watch<'_>,
+        place: &mut Extractor<'_>,
+        watch: &mut UnpackGuard<'_>,
     ) -> Result<(), UnpackError> {
         let path = watch.path(name, place)?;
         let kind = entry.kind(name);
         // Packers list folders behind what is in them, too: the folder made for that is no duplicate.
-        let is_listed_now = kind == Kind::Folder && place.has_made_folder(&path);
+        let is_listed_now = kind == ZipEntryKind::Folder && place.has_made_folder(&path);
         if place.has_made(&path) && !is_listed_now {
-            return Err(Refusal::Duplicate.at(&path));
+            return Err(UnpackRefusal::Duplicate.at(&path));
         }
         watch.meter.announce(entry.bytes).map_err(|over| at(name, over))?;
         let data = self.data(entry, name)?;
         let mode = entry.permissions(kind);
-        let attributes = Attributes { mode, uid: 0, gid: 0, modified: entry.modified };
+        let attributes = EntryAttributes { mode, uid: 0, gid: 0, modified: entry.modified };
         match kind {
-            Kind::Folder if entry.bytes != 0 => {
+            ZipEntryKind::Folder if entry.bytes != 0 => {
                 Err(BadZip::Size { announced: 0, given: entry.bytes }.into())
             }
-            Kind::Folder => place.folder(&path, attributes),
-            Kind::Device => watch.device(place, &path),
-            Kind::File => {
+            ZipEntryKind::Folder => place.folder(&path, attributes),
+            ZipEntryKind::Device => watch.device(place, &path),
+            ZipEntryKind::File => {
                 let mut file = place.file(&path)?;
                 self.copy(entry, data, buffer, watch, |chunk| write(&mut file, &path, chunk))?;
                 place.finish_file(&path, &file, attributes)
             }
-            Kind::Symlink => {
+            ZipEntryKind::Symlink => {
                 let allowed = watch.meter.limits().link_bytes;
                 OverLimit::check("link_bytes", allowed, entry.bytes)
                     .map_err(|over| at(name, over))?;
@@ -159,11 +159,11 @@ impl Zip<'_> {
         entry: &Central,
         data: u64,
         buffer: &mut [u8],
-        watch: &mut Watch<'_>,
+        watch: &mut UnpackGuard<'_>,
         mut sink: impl FnMut(&[u8]) -> Result<(), UnpackError>,
     ) -> Result<(), UnpackError> {
         self.packed = self.packed.saturating_add(entry.packed_bytes);
-        let packed = At { file: self.archive, offset: data }.take(entry.packed_bytes);
+        let packed = FileAt { file: self.archive, offset: data }.take(entry.packed_bytes);
         let mut input: Box<dyn Read> = match entry.method {
             Method::Stored => Box::new(packed),
             Method::Deflated => Box::new(flate2::read::DeflateDecoder::new(packed)),

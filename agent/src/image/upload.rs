@@ -13,7 +13,7 @@ use super::checksum::UploadDigest;
 use super::fetch::{FetchError, Fetcher};
 use super::limits::OverLimit;
 use super::retry::shown_url;
-use super::unpack::{At, CHUNK_BYTES};
+use super::unpack::{CHUNK_BYTES, FileAt};
 
 /// How often an upload is tried.
 const TRIES: u32 = 3;
@@ -43,7 +43,7 @@ impl Fetcher {
             return Err(FetchError::Scheme { url: shown_url(url) });
         }
         let mut digest = UploadDigest::default();
-        let mut input = At { file, offset: 0 };
+        let mut input = FileAt { file, offset: 0 };
         let mut buffer = vec![0; CHUNK_BYTES];
         loop {
             let read = match input.read(&mut buffer) {
@@ -92,7 +92,7 @@ impl Fetcher {
             Verb::Put => Method::PUT,
         };
         // Exactly as many bytes as were hashed, even if the file grew since.
-        let mut data = At { file: sized.file, offset: 0 }.take(sized.bytes);
+        let mut data = FileAt { file: sized.file, offset: 0 }.take(sized.bytes);
         let request = http::Request::builder()
             .method(method)
             .uri(url)

@@ -83,7 +83,7 @@ pub enum Method {
 
 /// What an entry is, as its Unix mode says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ZipEntryKind {
     /// A regular file.
     File,
     /// A folder.
@@ -121,22 +121,28 @@ pub struct Central {
 
 impl Central {
     /// What it is. The slash decides where the mode says nothing.
-    pub fn kind(&self, name: &[u8]) -> Kind {
+    pub fn kind(&self, name: &[u8]) -> ZipEntryKind {
         match self.unix_mode & 0o170_000 {
-            0o040_000 => Kind::Folder,
-            0o120_000 => Kind::Symlink,
-            0 | 0o100_000 if name.ends_with(b"/") => Kind::Folder,
-            0 | 0o100_000 => Kind::File,
-            _ => Kind::Device,
+            0o040_000 => ZipEntryKind::Folder,
+            0o120_000 => ZipEntryKind::Symlink,
+            0 | 0o100_000 if name.ends_with(b"/") => ZipEntryKind::Folder,
+            0 | 0o100_000 => ZipEntryKind::File,
+            _ => ZipEntryKind::Device,
         }
     }
 
     /// Permission bits; what was packed elsewhere gets the usual ones.
-    pub fn permissions(&self, kind: Kind) -> u32 {
+    pub fn permissions(&self, kind: ZipEntryKind) -> u32 {
         match (self.unix_mode, kind) {
-            (0, Kind::Folder) => 0o755,
-            (0, Kind::File | Kind::Symlink | Kind::Device) => 0o644,
-            (mode, Kind::File | Kind::Folder | Kind::Symlink | Kind::Device) => mode & 0o7777,
+            (0, ZipEntryKind::Folder) => 0o755,
+            (0, ZipEntryKind::File | ZipEntryKind::Symlink | ZipEntryKind::Device) => 0o644,
+            (
+                mode,
+                ZipEntryKind::File
+                | ZipEntryKind::Folder
+                | ZipEntryKind::Symlink
+                | ZipEntryKind::Device,
+            ) => mode & 0o7777,
         }
     }
 }

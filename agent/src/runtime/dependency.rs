@@ -24,8 +24,8 @@ use crate::container::spec::{Access, Bind};
 use crate::container::step::Transferred;
 use crate::container::text::size;
 use crate::image::cancel::Cancel;
-use crate::image::layers::{LayerError, LayerHold, Recipe};
-use crate::image::place::{Ownership, Purpose};
+use crate::image::extract::{Ownership, Purpose};
+use crate::image::layers::{LayerError, LayerHold, UnpackSpec};
 use crate::image::retry::shown_url;
 
 /// What a container gets.
@@ -173,7 +173,7 @@ fn unpacked(
     let held = transfers.fetch(wanted, cancel)?;
     let format = detected(&held).map_err(Fault::Format)?;
     let limits = transfers.config().limits;
-    let recipe = Recipe { format, purpose: Purpose::Download, ownership, limits };
+    let recipe = UnpackSpec { format, purpose: Purpose::Download, ownership, limits };
     let hold = transfers.layers().downloaded(&held.file, &held.sha256, recipe, cancel)?;
     let bind = Bind { source: hold.path(), target, access: Access::ReadOnly };
     let moved =

@@ -20,7 +20,7 @@ use nix::errno::Errno;
 use nix::sys::statfs::{self, FsType, fstatfs};
 use nix::unistd::{Gid, Uid, fchown};
 
-use crate::image::folder::Folder;
+use crate::image::dir_handle::DirHandle;
 use crate::shim::user::{self, User};
 
 /// Bytes of the container's passwd and group files that are read, as the shim has it.
@@ -109,7 +109,7 @@ pub enum FilesError {
 /// A container's root, held open.
 #[derive(Debug)]
 pub struct ContainerFiles {
-    root: Folder,
+    root: DirHandle,
     ids: Ids,
 }
 
@@ -119,12 +119,12 @@ impl ContainerFiles {
     /// the same.
     pub fn of_process(init: i32, ids: Ids) -> Result<ContainerFiles, FilesError> {
         let files = ContainerFiles::of_folder(Path::new(&format!("/proc/{init}/root")), ids)?;
-        let identity = |folder: &Folder| -> nix::Result<_> {
+        let identity = |folder: &DirHandle| -> nix::Result<_> {
             let stat = nix::sys::stat::fstat(folder)?;
             Ok((stat.st_dev, stat.st_ino))
         };
         let failed = |error: Errno| failed("/", error.into());
-        let own = Folder::open(Path::new("/")).map_err(failed)?;
+        let own = DirHandle::open(Path::new("/")).map_err(failed)?;
         if identity(&own).map_err(failed)? == identity(&files.root).map_err(failed)? {
             return Err(FilesError::NotAContainer(init));
         }
@@ -133,7 +133,7 @@ impl ContainerFiles {
 
     /// Takes a folder of the machine for a container's root.
     pub fn of_folder(root: &Path, ids: Ids) -> Result<ContainerFiles, FilesError> {
-        let opened = Folder::open(root);
+        let opened = DirHandle::open(root);
         let root = opened.map_err(|error| failed(&root.to_string_lossy(), error.into()))?;
         Ok(ContainerFiles { root, ids })
     }
@@ -152,7 +152,7 @@ impl ContainerFiles {
 
     /// A folder of the container, for writing. What is missing of it is made, and is the user's. A
     /// relative path begins at the user's home.
-    pub fn folder(&self, path: &str, user: &ContainerUser) -> Result<Folder, FilesError> {
+    pub fn folder(&self, path: &str, user: &ContainerUser) -> Result<DirHandle, FilesError> {
         let full = user.home.join(path);
         let failed = |error: Errno| failed(path, error.into());
         // Folders are made in the last one that is there.
@@ -179,7 +179,7 @@ impl ContainerFiles {
         })?;
         let failed = |error: io::Error| failed(path, error);
         let stat = nix::sys::stat::fstat(&found).map_err(|error| failed(error.into()))?;
-        if !crate::image::folder::is_kind(&stat, nix::sys::stat::SFlag::S_IFREG) {
+        if !crate::image::dir_handle::is_kind(&stat, nix::sys::stat::SFlag::S_IFREG) {
             return Err(FilesError::NotAFile { path: path.to_owned() });
         }
         refuse_kernel(found.as_fd(), path)?;
@@ -205,7 +205,7 @@ impl ContainerFiles {
 
 /// Bytes that can still be written on the file system of a folder. The agent is root, which a
 /// quota does not hold: it has to ask.
-pub fn free_bytes(folder: &Folder) -> io::Result<u64> {
+pub fn free_bytes(folder: &DirHandle) -> io::Result<u64> {
     let stat = fstatfs(folder)?;
     let block = u64::try_from(stat.block_size()).unwrap_or_default();
     Ok(stat.blocks_available().saturating_mul(block))

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use volvox_protocol::time::Timestamp;
 
 use crate::container::spec::LogStream;
-use crate::image::folder::Folder;
+use crate::image::dir_handle::DirHandle;
 
 /// Bytes that one call looks at; what is left comes with the next.
 const READ_BYTES: usize = 1 << 20;
@@ -72,7 +72,7 @@ pub struct Position {
 /// Reads one container's log.
 #[derive(Debug)]
 pub struct LogReader {
-    folder: Folder,
+    folder: DirHandle,
     current: Option<Current>,
     position: Position,
     gaps: u64,
@@ -91,7 +91,7 @@ struct Current {
 impl LogReader {
     /// Reads the log in `folder`, from this place on.
     pub fn open(folder: &Path, position: Position) -> io::Result<LogReader> {
-        let folder = Folder::open(folder)?;
+        let folder = DirHandle::open(folder)?;
         let mut reader = LogReader { folder, current: None, position, gaps: 0 };
         if position == Position::default() {
             return Ok(reader);

@@ -15,7 +15,7 @@ use std::process::{Child, ChildStderr, ExitStatus};
 use std::time::{Duration, Instant};
 
 use crate::kernel::sys;
-use crate::shim::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
+use crate::shim::{CopyDepth, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
 
 /// What is read at a time, and so often: as much as a pipe holds.
 const PIECE: usize = 4 << 10;
@@ -35,7 +35,7 @@ impl Program {
     /// The program at `path`, as it is now. The mount lives as long as this value or any process
     /// that runs it.
     pub(crate) fn sealed(path: &Path) -> io::Result<Self> {
-        let tree = Tree::copy(path, Extent::Alone)?;
+        let tree = Tree::copy(path, CopyDepth::Alone)?;
         tree.restrict(READ_ONLY | NO_SUID | NO_DEVICES)?;
         Ok(Program { tree })
     }

@@ -16,15 +16,15 @@ use volvox_protocol::action::{DownloadAction, UploadAction};
 
 use super::files::{ContainerFiles, FilesError, free_bytes};
 use crate::container::step::{TransferFailure, Transferred};
-use crate::image::cache::{Ask, Cache, CacheError, Held};
+use crate::image::cache::{Cache, CacheError, CacheRequest, CachedFile};
 use crate::image::cancel::Cancel;
 use crate::image::checksum::{BadChecksum, Checksum};
-use crate::image::fetch::{FetchError, Fetcher, Want};
+use crate::image::extract::{Ownership, Purpose};
+use crate::image::fetch::{DownloadRequest, FetchError, Fetcher};
+use crate::image::keyed_lock::{Semaphore, SemaphorePermit};
 use crate::image::layers::LayerStore;
-use crate::image::limits::Limits;
-use crate::image::place::{Ownership, Purpose};
+use crate::image::limits::UnpackLimits;
 use crate::image::retry::shown_url;
-use crate::image::turns::{Slot, Slots};
 use crate::image::unpack::{Format, Order, unpack};
 use crate::image::upload::Verb;
 
@@ -39,7 +39,7 @@ pub struct TransferConfig {
     /// Uploads at a time.
     pub uploads: usize,
     /// What one archive may cost. In a container what is free there is the limit too.
-    pub limits: Limits,
+    pub limits: UnpackLimits,
     /// The largest upload.
     pub max_upload_bytes: u64,
 }
@@ -49,7 +49,7 @@ impl Default for TransferConfig {
         TransferConfig {
             downloads: 5,
             uploads: 5,
-            limits: Limits::default(),
+            limits: UnpackLimits::default(),
             max_upload_bytes: 8 << 30,
         }
     }
@@ -62,8 +62,8 @@ pub struct Transfers {
     cache: Arc<Cache>,
     layers: Arc<LayerStore>,
     config: TransferConfig,
-    downloads: Slots,
-    uploads: Slots,
+    downloads: Semaphore,
+    uploads: Semaphore,
 }
 
 impl Transfers {
@@ -74,7 +74,8 @@ impl Transfers {
         layers: Arc<LayerStore>,
         config: TransferConfig,
     ) -> Transfers {
-        let (downloads, uploads) = (Slots::new(config.downloads), Slots::new(config.uploads));
+        let (downloads, uploads) =
+            (Semaphore::new(config.downloads), Semaphore::new(config.uploads));
         Transfers { fetcher, cache, layers, config, downloads, uploads }
     }
 
@@ -89,7 +90,10 @@ impl Transfers {
 
     /// The right to download and to unpack. Who waits for somebody else's download of the same key
     /// has a slot, and so does that somebody: nobody waits for ever.
-    pub(super) fn download_slot(&self, cancel: &Cancel) -> Result<Slot<'_>, FetchFailed> {
+    pub(super) fn download_slot(
+        &self,
+        cancel: &Cancel,
+    ) -> Result<SemaphorePermit<'_>, FetchFailed> {
         self.downloads.take(cancel).ok_or(FetchFailed::Cancelled)
     }
 
@@ -98,16 +102,16 @@ impl Transfers {
         &self,
         wanted: ArchiveRequest<'_>,
         cancel: &Cancel,
-    ) -> Result<Held, FetchFailed> {
+    ) -> Result<CachedFile, FetchFailed> {
         let ArchiveRequest { url, cache_key, algorithm, value } = wanted;
         let checksum = match (algorithm, value) {
             ("", "") => None,
             (algorithm, value) => Some(Checksum::parse(algorithm, value)?),
         };
         let checksum = checksum.as_ref();
-        let ask = Ask { url, cache_key, checksum, cancel };
+        let ask = CacheRequest { url, cache_key, checksum, cancel };
         let held = self.cache.get(ask, &mut |known, sink| {
-            let want = Want { url, checksum, known, cancel };
+            let want = DownloadRequest { url, checksum, known, cancel };
             self.fetcher.fetch(want, sink, &mut jitter, &mut |_| {})
         })?;
         Ok(held)
@@ -164,8 +168,8 @@ pub fn download(
 /// Unpacks what was fetched. The reason is for the consumer: it speaks of the container only.
 fn place(
     action: &DownloadAction,
-    held: &Held,
-    limits: Limits,
+    held: &CachedFile,
+    limits: UnpackLimits,
     files: &ContainerFiles,
     cancel: &Cancel,
 ) -> Result<(), String> {
@@ -177,7 +181,7 @@ fn place(
         format,
         purpose: Purpose::Download,
         ownership: Ownership::Fixed { uid: user.uid, gid: user.gid },
-        limits: Limits { total_bytes: limits.total_bytes.min(free), ..limits },
+        limits: UnpackLimits { total_bytes: limits.total_bytes.min(free), ..limits },
         cancel,
         progress: &mut |_| {},
     };
@@ -185,7 +189,7 @@ fn place(
 }
 
 /// What an archive is, whatever its name says.
-pub(super) fn detected(held: &Held) -> Result<Format, String> {
+pub(super) fn detected(held: &CachedFile) -> Result<Format, String> {
     let format = Format::detect(&held.file).map_err(|error| error.to_string())?;
     format.ok_or_else(|| "it is no tar, tgz or zip archive".to_owned())
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use super::disk::Disk;
-use super::mounts::Prepared;
+use super::mounts::PreparedMounts;
 use super::{mounts, pipe, seccomp};
 use crate::container::spec::ContainerSpec;
 use crate::kernel::cgroup::Cgroup;
@@ -50,7 +50,7 @@ impl Container {
                     listen(hear).map(|()| prepared)
                 });
                 match made {
-                    Ok(Prepared { disk, notes }) => {
+                    Ok(PreparedMounts { disk, notes }) => {
                         let namespaces = sys::NAMESPACES | sys::LATER_NAMESPACES | user;
                         let is_privileged = spec.privileged;
                         Ok(Container {
@@ -77,7 +77,7 @@ impl Container {
 
 /// From outside: gives the first process its ids and its root file system, which is mounted only now
 /// because its layers show the ids of the new user namespace. It joins its cgroup itself.
-fn admit(spec: &ContainerSpec, folder: &Path, init: i32) -> io::Result<Prepared> {
+fn admit(spec: &ContainerSpec, folder: &Path, init: i32) -> io::Result<PreparedMounts> {
     forget_oom_score(&init.to_string())?;
     let users = if spec.privileged {
         None

@@ -53,7 +53,7 @@ pub(crate) enum Disk {
 
 /// What a look at the disk told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum DiskState {
     /// All is well.
     Within,
     /// The container has more than it may.
@@ -93,18 +93,18 @@ impl Disk {
     }
 
     /// Looks whether the container has more than it may. When it has, this was the last look.
-    pub(crate) fn check(&mut self) -> Verdict {
-        let Disk::Measured { upper, limits, next } = self else { return Verdict::Within };
+    pub(crate) fn check(&mut self) -> DiskState {
+        let Disk::Measured { upper, limits, next } = self else { return DiskState::Within };
         let begun = Instant::now();
         // What cannot be measured is not let off: whoever nests folders without end must not
         // escape by that.
         let is_over = measure(upper.as_fd(), limits).map_or(true, |used| used.is_over(limits));
         if is_over {
             *self = Disk::Unwatched;
-            return Verdict::Over;
+            return DiskState::Over;
         }
         *next = begun + (begun.elapsed() * PART).clamp(PAUSES.0, PAUSES.1);
-        Verdict::Within
+        DiskState::Within
     }
 
     /// Lifts the limit of a container that is gone.
@@ -130,7 +130,7 @@ impl Used {
 }
 
 /// A folder still to be looked into: the way to it from one that is open.
-struct Place {
+struct PendingDir {
     from: Rc<OwnedFd>,
     way: PathBuf,
 }
@@ -142,8 +142,8 @@ fn measure(folder: BorrowedFd<'_>, limits: &Limits) -> io::Result<Used> {
     let mut used = Used::default();
     let mut linked = BTreeSet::new();
     let from = Rc::new(folder.try_clone_to_owned()?);
-    let mut pending = vec![Place { from, way: PathBuf::from(".") }];
-    while let Some(Place { mut from, mut way }) = pending.pop() {
+    let mut pending = vec![PendingDir { from, way: PathBuf::from(".") }];
+    while let Some(PendingDir { mut from, mut way }) = pending.pop() {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let Some(open) = unless_gone(sys::open_in_root(from.as_fd(), &way, flags))? else {
             continue;
@@ -171,7 +171,7 @@ fn measure(folder: BorrowedFd<'_>, limits: &Limits) -> io::Result<Used> {
             }
             if is_folder {
                 let name = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
-                pending.push(Place { from: from.clone(), way: way.join(name) });
+                pending.push(PendingDir { from: from.clone(), way: way.join(name) });
             }
         }
     }
@@ -244,11 +244,11 @@ mod tests {
         let limits = Limits { inodes: 2, ..Limits::default() };
         let mut disk = Disk::Measured { upper: file, limits, next: Instant::now() };
         for (name, expected) in
-            [("a", Verdict::Within), ("b", Verdict::Within), ("c", Verdict::Over)]
+            [("a", DiskState::Within), ("b", DiskState::Within), ("c", DiskState::Over)]
         {
             std::fs::write(folder.path().join(name), "").unwrap();
             assert_eq!(disk.check(), expected, "{name}");
         }
-        assert_eq!((disk.next_check(), disk.check()), (None, Verdict::Within));
+        assert_eq!((disk.next_check(), disk.check()), (None, DiskState::Within));
     }
 }

@@ -21,7 +21,7 @@ const WASTE: u64 = 1 << 20;
 
 /// One line.
 #[derive(Debug, Serialize, Deserialize)]
-enum Entry {
+enum ExitRecord {
     Exited(Exit),
     Forgotten(u32),
 }
@@ -39,7 +39,7 @@ pub(crate) struct Exits {
 
 /// What an end is to outlive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outlives {
+pub(crate) enum Durability {
     /// The shim and the agent.
     Programs,
     /// A loss of power too.
@@ -67,10 +67,10 @@ impl Exits {
 
     /// Writes down an end. If the disk does not take it, memory still has it, and the agent is told
     /// all the same: better that it knows now than that it never does.
-    pub(crate) fn record(&mut self, exit: &Exit, outlives: Outlives) {
+    pub(crate) fn record(&mut self, exit: &Exit, outlives: Durability) {
         self.kept.insert(exit.id, exit.clone());
-        self.append(&Entry::Exited(exit.clone()));
-        if outlives == Outlives::Machine {
+        self.append(&ExitRecord::Exited(exit.clone()));
+        if outlives == Durability::Machine {
             let _ = self.file.sync_data();
         }
     }
@@ -86,14 +86,14 @@ impl Exits {
             }
             return;
         }
-        self.append(&Entry::Forgotten(id));
+        self.append(&ExitRecord::Forgotten(id));
         if self.appended > WASTE {
             // Later is good enough: what was appended stays true.
             let _ = self.write_anew();
         }
     }
 
-    fn append(&mut self, entry: &Entry) {
+    fn append(&mut self, entry: &ExitRecord) {
         let mut line = if self.is_torn { vec![b'\n'] } else { Vec::new() };
         if serde_json::to_writer(&mut line, entry).is_err() {
             return;
@@ -110,7 +110,7 @@ impl Exits {
         file.set_len(0)?;
         let mut lines = Vec::new();
         for exit in self.kept.values() {
-            serde_json::to_writer(&mut lines, &Entry::Exited(exit.clone()))?;
+            serde_json::to_writer(&mut lines, &ExitRecord::Exited(exit.clone()))?;
             lines.push(b'\n');
         }
         file.write_all(&lines)?;
@@ -132,8 +132,8 @@ pub(crate) fn read(path: &Path) -> io::Result<BTreeMap<u32, Exit>> {
     let mut kept = BTreeMap::new();
     for line in text.split(|byte| *byte == b'\n') {
         match serde_json::from_slice(line) {
-            Ok(Entry::Exited(exit)) => drop(kept.insert(exit.id, exit)),
-            Ok(Entry::Forgotten(id)) => drop(kept.remove(&id)),
+            Ok(ExitRecord::Exited(exit)) => drop(kept.insert(exit.id, exit)),
+            Ok(ExitRecord::Forgotten(id)) => drop(kept.remove(&id)),
             Err(_) => {}
         }
     }
@@ -162,9 +162,9 @@ mod tests {
         let path = folder.path().join("exits");
         assert!(read(&path).unwrap().is_empty());
         let mut exits = Exits::create(&path).unwrap();
-        exits.record(&exit(0), Outlives::Machine);
+        exits.record(&exit(0), Durability::Machine);
         for id in 1..20_000 {
-            exits.record(&exit(id), Outlives::Programs);
+            exits.record(&exit(id), Durability::Programs);
             exits.forget(id);
             assert!(std::fs::metadata(&path).unwrap().len() <= WASTE + 1_000);
         }
@@ -180,9 +180,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("exits");
         let mut exits = Exits::create(&path).unwrap();
-        exits.record(&exit(1), Outlives::Programs);
+        exits.record(&exit(1), Durability::Programs);
         let whole = std::fs::read(&path).unwrap();
-        exits.record(&exit(2), Outlives::Programs);
+        exits.record(&exit(2), Durability::Programs);
         let both = std::fs::read(&path).unwrap();
         for length in 0..=both.len() {
             std::fs::write(&path, &both[..length]).unwrap();
@@ -192,7 +192,7 @@ mod tests {
         }
         exits.file.set_len(whole.len() as u64 + 9).unwrap();
         exits.is_torn = true;
-        exits.record(&exit(3), Outlives::Programs);
+        exits.record(&exit(3), Durability::Programs);
         assert_eq!(read(&path).unwrap().into_keys().collect::<Vec<_>>(), [1, 3]);
     }
 
@@ -204,7 +204,7 @@ mod tests {
         let killed = Exit { end: End::Signal(9), out_of_memory: true, ..exit(1) };
         let full = Exit { out_of_disk: true, ..exit(2) };
         for exit in [&killed, &full] {
-            exits.record(exit, Outlives::Machine);
+            exits.record(exit, Durability::Machine);
         }
         exits.forget(1);
         let mut golden = volvox_golden::Golden::open(env!("CARGO_MANIFEST_DIR"), "exits");

@@ -102,7 +102,7 @@ pub(crate) struct Rate {
 
 /// What becomes of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum LineAction {
     /// It is kept.
     Keep,
     /// It is dropped, and that is to be told.
@@ -118,19 +118,19 @@ impl Rate {
     }
 
     /// Judges a line. After one that found no room everything is dropped for a second.
-    pub(crate) fn judge(&mut self, now: Timestamp, bytes: usize) -> Verdict {
+    pub(crate) fn judge(&mut self, now: Timestamp, bytes: usize) -> LineAction {
         if self.told_at.is_some_and(|told_at| now.since(told_at) < Duration::from_secs(1)) {
-            return Verdict::Drop;
+            return LineAction::Drop;
         }
         if self.bucket.take(now, bytes as u64) {
-            return Verdict::Keep;
+            return LineAction::Keep;
         }
         // A limit of nothing is meant to be silent.
         if self.bytes_per_second == 0 {
-            return Verdict::Drop;
+            return LineAction::Drop;
         }
         self.told_at = Some(now);
-        Verdict::DropAndTell
+        LineAction::DropAndTell
     }
 }
 
@@ -194,18 +194,18 @@ mod tests {
         let at = |ms: u64| Timestamp::from_secs(10) + Duration::from_millis(ms);
         let mut rate = Rate::new(100, at(0));
         let steps = [
-            (0, 60, Verdict::Keep),
-            (1, 40, Verdict::Keep),
-            (2, 10, Verdict::DropAndTell),
-            (500, 1, Verdict::Drop),
-            (1_001, 1, Verdict::Drop),
-            (1_002, 100, Verdict::Keep),
-            (1_003, 1, Verdict::DropAndTell),
+            (0, 60, LineAction::Keep),
+            (1, 40, LineAction::Keep),
+            (2, 10, LineAction::DropAndTell),
+            (500, 1, LineAction::Drop),
+            (1_001, 1, LineAction::Drop),
+            (1_002, 100, LineAction::Keep),
+            (1_003, 1, LineAction::DropAndTell),
         ];
         for (ms, bytes, verdict) in steps {
             assert_eq!(rate.judge(at(ms), bytes), verdict, "at {ms} ms");
         }
         let mut silent = Rate::new(0, at(0));
-        assert_eq!(silent.judge(at(5_000), 1), Verdict::Drop);
+        assert_eq!(silent.judge(at(5_000), 1), LineAction::Drop);
     }
 }

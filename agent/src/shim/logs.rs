@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use volvox_protocol::time::Timestamp;
 
-use super::lines::{Lines, Rate, Verdict};
+use super::lines::{LineAction, Lines, Rate};
 use crate::container::spec::{LogLimits, LogStream};
 
 /// The files `0.log` (the newest), `1.log`, … of one container.
@@ -29,10 +29,10 @@ impl Log {
 
     /// Keeps one line: time, stream, source, text.
     pub(crate) fn line(&mut self, now: Timestamp, stream: LogStream, source: &str, text: &[u8]) {
-        match self.rate.as_mut().map_or(Verdict::Keep, |rate| rate.judge(now, text.len())) {
-            Verdict::Keep => self.write(now, stream, source, text),
-            Verdict::Drop => {}
-            Verdict::DropAndTell => {
+        match self.rate.as_mut().map_or(LineAction::Keep, |rate| rate.judge(now, text.len())) {
+            LineAction::Keep => self.write(now, stream, source, text),
+            LineAction::Drop => {}
+            LineAction::DropAndTell => {
                 let limit = self.limits.bytes_per_second.unwrap_or_default();
                 let told = format!("app instance exceeded log rate limit ({limit} bytes/sec)");
                 self.write(now, LogStream::Err, "CELL", told.as_bytes());

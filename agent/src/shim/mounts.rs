@@ -14,7 +14,7 @@ use nix::fcntl::AtFlags;
 use nix::unistd::{Gid, Uid, fchownat};
 
 use super::disk::Disk;
-use super::tree::{Extent, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
+use super::tree::{CopyDepth, NO_DEVICES, NO_SUID, READ_ONLY, Tree};
 use crate::container::spec::{Access, Bind, ContainerSpec};
 use crate::kernel::remove::remove_all;
 use crate::kernel::sys;
@@ -40,7 +40,7 @@ const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// What [`prepare`] has made.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedMounts {
     /// What keeps the container's writes within its limits.
     pub(crate) disk: Disk,
     /// What is not as it should be, and yet no reason not to run.
@@ -68,7 +68,7 @@ pub(crate) fn prepare(
     spec: &ContainerSpec,
     folder: &Path,
     users: Option<BorrowedFd<'_>>,
-) -> io::Result<Prepared> {
+) -> io::Result<PreparedMounts> {
     let owner = if users.is_some() { spec.first_id } else { 0 };
     let path = folder.join(ROOT);
     std::fs::create_dir_all(&path)?;
@@ -80,7 +80,7 @@ pub(crate) fn prepare(
     let mut notes = Vec::new();
     let mut layers = Vec::new();
     for source in &spec.layers {
-        let layer = mapped(source, Extent::Alone, NO_SUID | NO_DEVICES, users, &mut notes)
+        let layer = mapped(source, CopyDepth::Alone, NO_SUID | NO_DEVICES, users, &mut notes)
             .and_then(|layer| {
                 // The overlay takes only what is attached somewhere. They all lie at the root's
                 // place, each over the one before; their descriptors still tell them apart.
@@ -109,7 +109,7 @@ pub(crate) fn prepare(
             named(format!("bind {from} to {}", bind.target.display()), &error)
         })?;
     }
-    Ok(Prepared { disk, notes })
+    Ok(PreparedMounts { disk, notes })
 }
 
 /// A /tmp in memory. It is the host's root that mounts it, and before the binds, which may lie in it:
@@ -158,7 +158,7 @@ fn own_folder(path: &Path, owner: u32) -> io::Result<File> {
 /// is, which never gives the container more: ids that are not its own are nobody's.
 fn mapped(
     source: &Path,
-    extent: Extent,
+    extent: CopyDepth,
     taken: u64,
     users: Option<BorrowedFd<'_>>,
     notes: &mut Vec<String>,
@@ -190,7 +190,7 @@ fn place(
         Access::ReadOnly => READ_ONLY | NO_SUID | NO_DEVICES,
         Access::ReadWrite => NO_SUID | NO_DEVICES,
     };
-    let tree = mapped(&bind.source, Extent::WithAllBelow, taken, users, notes)?;
+    let tree = mapped(&bind.source, CopyDepth::WithAllBelow, taken, users, notes)?;
     // Asked of the copy: the source may have become something else meanwhile.
     let is_folder = File::from(tree.as_fd().try_clone_to_owned()?).metadata()?.is_dir();
     let target = make_place(root, &bind.target, is_folder, owner)?;

@@ -15,7 +15,7 @@ use crate::kernel::sys;
 
 /// The shim's ends of a process's streams.
 #[derive(Debug, Default)]
-pub(crate) struct Outlet {
+pub(crate) struct ProcessOutput {
     pub(crate) sources: Vec<Source>,
     pub(crate) captured: Tail,
     pub(crate) terminal: Option<Terminal>,
@@ -45,27 +45,27 @@ enum Sink {
 
 /// Where a terminal is made: the container's first process, the id of its root, who asks.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct TerminalTarget {
     pub(crate) init: i32,
     pub(crate) owner: u32,
     pub(crate) client: u64,
 }
 
-impl Outlet {
+impl ProcessOutput {
     /// Makes the streams of a process. `nothing` is /dev/null, as the host has it: the container's
     /// own could be anything, also something that never lets go of whoever opens it.
     pub(crate) fn new(
         spec: &ProcessSpec,
-        place: Place,
+        place: TerminalTarget,
         nothing: &File,
     ) -> io::Result<(Self, Streams)> {
         if let Some(size) = spec.terminal {
             let (terminal, slave) = terminal::open(place.init, place.owner, size, place.client)?;
-            let outlet = Outlet { terminal: Some(terminal), ..Outlet::default() };
+            let outlet = ProcessOutput { terminal: Some(terminal), ..ProcessOutput::default() };
             return Ok((outlet, Streams::Terminal(slave)));
         }
         let null = || nothing.as_fd().try_clone_to_owned();
-        let mut outlet = Outlet::default();
+        let mut outlet = ProcessOutput::default();
         let mut stream = |sink| -> io::Result<OwnedFd> {
             let (pipe, end) = pipe()?;
             sys::set_nonblocking(pipe.as_fd())?;
@@ -87,14 +87,14 @@ impl Outlet {
 
     /// Takes what is in those pipes that are `ready`.
     pub(crate) fn pump(&mut self, ready: &[RawFd], log: &mut Log) {
-        let Outlet { sources, captured, .. } = self;
+        let ProcessOutput { sources, captured, .. } = self;
         sources.retain_mut(|it| !ready.contains(&it.as_raw_fd()) || it.drain(log, captured));
     }
 
     /// The process has ended: takes what it had written, all of which is in the pipes already. Gives
     /// what was captured, and the pipes of its log, which what it started may go on to write to.
     pub(crate) fn finish(mut self, log: &mut Log) -> (String, Vec<Source>) {
-        let Outlet { sources, captured, .. } = &mut self;
+        let ProcessOutput { sources, captured, .. } = &mut self;
         sources.retain_mut(|it| it.drain(log, captured) && matches!(it.sink, Sink::Log { .. }));
         (self.captured.text(), self.sources)
     }

@@ -16,14 +16,14 @@ pub(crate) fn is_enforced(folder: BorrowedFd<'_>) -> bool {
     const PROJECTS_ENFORCED: u16 = 1 << 5;
     /// The kernel's `struct fs_quota_statv`, of which the flags are of interest.
     #[repr(C)]
-    struct State {
+    struct QuotaStat {
         version: i8,
         nothing: u8,
         flags: u16,
         cached: u32,
         rest: [u64; 19],
     }
-    let mut state = State { version: 1, nothing: 0, flags: 0, cached: 0, rest: [0; 19] };
+    let mut state = QuotaStat { version: 1, nothing: 0, flags: 0, cached: 0, rest: [0; 19] };
     // SAFETY: this command fills a structure of this size.
     let asked = unsafe { command(folder, Q_XGETQSTATV, 0, (&raw mut state).cast()) };
     asked.is_ok() && state.flags & PROJECTS_ENFORCED != 0

@@ -13,10 +13,10 @@ use volvox_host::clock::wall;
 
 use super::connection::Connection;
 use super::container::Container;
-use super::disk::Verdict;
-use super::exits::{Exits, Outlives};
+use super::disk::DiskState;
+use super::exits::{Durability, Exits};
 use super::logs::Log;
-use super::output::{Outlet, Place, Source};
+use super::output::{ProcessOutput, Source, TerminalTarget};
 use super::terminal::Terminal;
 use super::wire::{EXITS, LOGS, PROCESSES, RUNNING, Reply, Request, SOCKET, SPEC, Status};
 use super::{mounts, pipe, process, seccomp};
@@ -126,8 +126,8 @@ struct Process {
     pid: i32,
     /// How often the kernel had killed in this container for want of memory when it started.
     oom_kills: u64,
-    outlives: Outlives,
-    outlet: Outlet,
+    outlives: Durability,
+    outlet: ProcessOutput,
 }
 
 /// Somebody connected.
@@ -232,7 +232,7 @@ impl Shim {
     /// Ends a container that has more on disk than it may. Its first process takes all others along.
     fn check_disk(&mut self) {
         let is_due = self.container.disk.next_check().is_some_and(|at| at <= Instant::now());
-        if is_due && !self.init_is_gone && self.container.disk.check() == Verdict::Over {
+        if is_due && !self.init_is_gone && self.container.disk.check() == DiskState::Over {
             self.is_out_of_disk = true;
             let _ = sys::signal(self.container.pidfd.as_fd(), libc::SIGKILL);
         }
@@ -419,14 +419,15 @@ impl Shim {
         }
         let oom_kills = self.container.cgroup.oom_kills();
         let outlives = match spec.output {
-            OutputTarget::Capture => Outlives::Programs,
-            OutputTarget::Log | OutputTarget::Discard => Outlives::Machine,
+            OutputTarget::Capture => Durability::Programs,
+            OutputTarget::Log | OutputTarget::Discard => Durability::Machine,
         };
-        let place = Place { init: self.container.init, owner: self.owner, client };
-        let started = Outlet::new(spec, place, &self.nothing).and_then(|(outlet, streams)| {
-            let pid = process::spawn(&self.container, spec, &self.filters, &streams)?;
-            Ok(Process { pid, oom_kills, outlives, outlet })
-        });
+        let place = TerminalTarget { init: self.container.init, owner: self.owner, client };
+        let started =
+            ProcessOutput::new(spec, place, &self.nothing).and_then(|(outlet, streams)| {
+                let pid = process::spawn(&self.container, spec, &self.filters, &streams)?;
+                Ok(Process { pid, oom_kills, outlives, outlet })
+            });
         answer(started.map(|process| drop(self.running.insert(spec.id, process))))
     }
 

@@ -22,7 +22,7 @@ const MOVE_FROM_AND_TO_DESCRIPTORS: libc::c_uint = 0x04 | 0x40;
 
 /// How much of a mount is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum CopyDepth {
     /// The mount alone.
     Alone,
     /// With everything that is mounted below it.
@@ -33,7 +33,7 @@ pub(crate) enum Extent {
 #[derive(Debug)]
 pub(crate) struct Tree {
     fd: OwnedFd,
-    extent: Extent,
+    extent: CopyDepth,
 }
 
 /// The kernel's `struct mount_attr`.
@@ -47,8 +47,8 @@ struct Attributes {
 
 impl Tree {
     /// Copies what is seen at `source`.
-    pub(crate) fn copy(source: &Path, extent: Extent) -> io::Result<Self> {
-        let recursive = if extent == Extent::WithAllBelow { AT_RECURSIVE } else { 0 };
+    pub(crate) fn copy(source: &Path, extent: CopyDepth) -> io::Result<Self> {
+        let recursive = if extent == CopyDepth::WithAllBelow { AT_RECURSIVE } else { 0 };
         let flags = OPEN_TREE_CLONE | recursive | libc::O_CLOEXEC.cast_unsigned();
         let path = sys::c_path(source)?;
         // SAFETY: the path ends with a zero and lives through the call.
@@ -80,7 +80,7 @@ impl Tree {
     }
 
     fn set(&self, attributes: &Attributes) -> io::Result<()> {
-        let recursive = if self.extent == Extent::WithAllBelow { AT_RECURSIVE } else { 0 };
+        let recursive = if self.extent == CopyDepth::WithAllBelow { AT_RECURSIVE } else { 0 };
         // SAFETY: the attributes have the size that is named and live through the call.
         sys::check(unsafe {
             libc::syscall(

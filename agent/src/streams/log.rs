@@ -10,7 +10,7 @@ use volvox_mesh::transport::stream::{FrameReader, FrameWriter, StreamError};
 use volvox_protocol::stream::{Frame, LogLine, LogStream, Opened, ReadLog, frames_of};
 use volvox_protocol::time::Timestamp;
 
-use super::{Place, STILL_HERE, blocking};
+use super::{ContainerLocator, STILL_HERE, blocking};
 use crate::container::guid::ContainerGuid;
 use crate::container::spec;
 use crate::runtime::log_reader::{self, LogReader, Position};
@@ -23,7 +23,7 @@ const TAIL_LINES: usize = 100_000;
 const TAIL_BYTES: usize = 4 << 20;
 
 pub(super) async fn open(
-    place: Arc<Place>,
+    place: Arc<ContainerLocator>,
     guid: ContainerGuid,
     request: ReadLog,
 ) -> Result<(Opened, StreamHandler), RpcRefusal> {
@@ -43,7 +43,7 @@ pub(super) async fn open(
 }
 
 struct Log {
-    place: Arc<Place>,
+    place: Arc<ContainerLocator>,
     guid: ContainerGuid,
     folder: PathBuf,
     reader: Option<LogReader>,

@@ -21,7 +21,7 @@ use volvox_mesh::transport::stream::{FrameReader, FrameWriter, StreamError};
 use volvox_protocol::limits::{ARGUMENT_BYTES, ARGUMENTS, ENVIRONMENT, TEXT_BYTES};
 use volvox_protocol::stream::{self, Frame, OpenTerminal, Opened, PIECE_BYTES};
 
-use super::{Place, STILL_HERE, blocking};
+use super::{ContainerLocator, STILL_HERE, blocking};
 use crate::container::exit::End;
 use crate::container::guid::ContainerGuid;
 use crate::container::spec::{OutputTarget, ProcessSpec, TerminalSize};
@@ -35,7 +35,7 @@ const FIRST_ID: u32 = 1 << 31;
 const LOOK_MS: u16 = 1_000;
 
 pub(super) async fn open(
-    place: Arc<Place>,
+    place: Arc<ContainerLocator>,
     guid: ContainerGuid,
     request: OpenTerminal,
 ) -> Result<(Opened, StreamHandler), RpcRefusal> {

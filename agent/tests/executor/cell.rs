@@ -14,9 +14,9 @@ use volvox_agent::executor::driver::ExecutorHandle;
 use volvox_agent::executor::logic::{ContainerView, ExecutorSettings, ReservationRequest};
 use volvox_agent::executor::store::ContainerRecords;
 use volvox_agent::executor::workload::{Owner, Workload};
+use volvox_agent::image::extract::Ownership;
 use volvox_agent::image::fetch::FetchConfig;
-use volvox_agent::image::limits::Limits;
-use volvox_agent::image::place::Ownership;
+use volvox_agent::image::limits::UnpackLimits;
 use volvox_agent::image::rootfs::{HostRoot, RootfsConfig};
 use volvox_agent::runtime::machine::{Machine, MachineConfig, ShimTimeouts};
 use volvox_agent::runtime::net::netlink::Socket;
@@ -299,7 +299,7 @@ fn machine(folder: &Path) -> MachineConfig {
             preloaded: std::collections::BTreeMap::new(),
             host: HostRoot::At("/".into()),
             ownership: Ownership::Shifted { uid_offset: 0, gid_offset: 0, ids: 65_536 },
-            limits: Limits::default(),
+            limits: UnpackLimits::default(),
         },
         fetch,
         transfers: TransferConfig::default(),

@@ -14,7 +14,7 @@ fn rootfs_config(preloaded: &[(&str, &Path)], host: HostRoot) -> RootfsConfig {
         preloaded: preloaded.iter().map(detect).collect::<BTreeMap<_, _>>(),
         host,
         ownership: Ownership::Process,
-        limits: Limits::default(),
+        limits: UnpackLimits::default(),
     }
 }
 

@@ -46,7 +46,7 @@ fn the_end_and_damage_are_told_apart() {
     assert_eq!(parse_block(&[0; BLOCK_BYTES]), Ok(None));
     assert_eq!(parse_block(&[b'x'; BLOCK_BYTES]), Err(BadHeader::Checksum));
     let header = parse_block(&Tar::file("a", b"12").block).unwrap().unwrap();
-    assert_eq!((header.kind, header.size, header.mode), (Kind::File, 2, 0o644));
+    assert_eq!((header.kind, header.size, header.mode), (TarEntryKind::File, 2, 0o644));
     // Old tars added signed bytes.
     let mut signed = Tar::new(b'0', b"\xff", b"").block;
     let sum = i64::from_str_radix(std::str::from_utf8(&signed[148..154]).unwrap(), 8).unwrap();
@@ -57,8 +57,10 @@ fn the_end_and_damage_are_told_apart() {
 #[test]
 fn an_empty_pax_value_takes_back_what_was_said() {
     let mut extended = Extended::default();
-    extended.add(Kind::Pax, &Tar::pax(b'x', &[("path", b"a"), ("uid", b"7")]).data).unwrap();
-    extended.add(Kind::Pax, &Tar::pax(b'x', &[("path", b""), ("gid", b"8")]).data).unwrap();
+    extended
+        .add(TarEntryKind::Pax, &Tar::pax(b'x', &[("path", b"a"), ("uid", b"7")]).data)
+        .unwrap();
+    extended.add(TarEntryKind::Pax, &Tar::pax(b'x', &[("path", b""), ("gid", b"8")]).data).unwrap();
     let header = parse_block(&Tar::file("block", b"").block).unwrap().unwrap();
     let header = extended.apply(header).unwrap();
     assert_eq!((&header.path[..], header.uid, header.gid), (&b"block"[..], 7, 8));
@@ -75,7 +77,7 @@ proptest! {
         let tar = tar.set(0, b"");
         if let Ok(Some(header)) = parse_block(&tar.block) {
             let mut extended = Extended::default();
-            for kind in [Kind::Pax, Kind::PaxGlobal, Kind::LongName, Kind::LongLink] {
+            for kind in [TarEntryKind::Pax, TarEntryKind::PaxGlobal, TarEntryKind::LongName, TarEntryKind::LongLink] {
                 let _ = extended.add(kind, &data);
             }
             let _ = extended.apply(header);
@@ -84,6 +86,6 @@ proptest! {
 
     #[test]
     fn pax_records_never_panic(text in "[0-9]{0,3} ?[a-z]{0,6}=?[-0-9.a]{0,8}\n?") {
-        let _ = Extended::default().add(Kind::Pax, text.as_bytes());
+        let _ = Extended::default().add(TarEntryKind::Pax, text.as_bytes());
     }
 }

@@ -7,11 +7,11 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::folder::Walk;
+use super::super::dir_handle::ResolveMode;
 use super::super::testing::{Scene, Tar, archive, gzip};
 use super::*;
 
-const WALKS: [Walk; 2] = [Walk::Kernel, Walk::Steps];
+const WALKS: [ResolveMode; 2] = [ResolveMode::Kernel, ResolveMode::Steps];
 
 #[track_caller]
 fn refused(entries: &[Tar], reason: &str) {
@@ -337,13 +337,13 @@ fn a_bomb_is_refused_by_its_ratio() {
         assert!(error.contains("limit ratio: at most 100"), "{error}");
     }
     let plain = archive(&[Tar::file("zeroes", &vec![0; 30 << 20])]);
-    assert!(Scene::new(Walk::Kernel).unpack(&plain, |_| {}).is_ok());
+    assert!(Scene::new(ResolveMode::Kernel).unpack(&plain, |_| {}).is_ok());
 }
 
 #[test]
 fn progress_is_told_and_a_cancel_undoes_everything() {
     let entries: Vec<Tar> = (0..50).map(|n| Tar::file(&format!("d{n}/f"), &[1; 3000])).collect();
-    let scene = Scene::new(Walk::Kernel);
+    let scene = Scene::new(ResolveMode::Kernel);
     let cancel = Cancel::new();
     let mut last = Progress::default();
     let mut progress = |now: Progress| {
@@ -354,7 +354,7 @@ fn progress_is_told_and_a_cancel_undoes_everything() {
         }
     };
     let file = super::super::testing::file_of(&archive(&entries));
-    let into = Folder::open(&scene.target()).unwrap();
+    let into = DirHandle::open(&scene.target()).unwrap();
     let order = Scene::order(Purpose::Download, Format::Tar, &cancel, &mut progress);
     assert!(matches!(unpack(&file, &into, order), Err(UnpackError::Cancelled)));
     assert!(scene.inside().is_empty());
@@ -380,7 +380,7 @@ fn a_folder_swapped_by_somebody_else_leads_nowhere() {
             });
             for _ in 0..40 {
                 let file = super::super::testing::file_of(&archive(&entries));
-                let into = Folder::open_with(&scene.target(), walk).unwrap();
+                let into = DirHandle::open_with(&scene.target(), walk).unwrap();
                 let (cancel, progress) = (Cancel::new(), &mut |_| {});
                 let _ = unpack(
                     &file,

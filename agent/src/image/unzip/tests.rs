@@ -4,10 +4,10 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 
-use super::super::folder::Walk;
+use super::super::dir_handle::ResolveMode;
 use super::super::testing::Scene;
 use super::super::unpack::Order;
-use crate::image::place::Purpose;
+use crate::image::extract::Purpose;
 
 /// One entry, with all that can be lied about.
 #[derive(Clone)]
@@ -88,7 +88,7 @@ fn refused(bytes: &[u8], reason: &str) {
 
 #[track_caller]
 fn refused_with(bytes: &[u8], reason: &str, change: impl Fn(&mut Order<'_>)) {
-    for walk in [Walk::Kernel, Walk::Steps] {
+    for walk in [ResolveMode::Kernel, ResolveMode::Steps] {
         let scene = Scene::new(walk);
         let change = |order: &mut Order<'_>| {
             order.format = super::super::unpack::Format::Zip;
@@ -112,7 +112,7 @@ fn an_honest_zip_is_unpacked() {
         Zipped { flags: 8, local_bytes: 0, ..deflated("streamed", b"later") },
         stored("caf\u{e9}", b""),
     ];
-    let scene = Scene::new(Walk::Kernel);
+    let scene = Scene::new(ResolveMode::Kernel);
     let done = scene.unpack(&zip(&entries), |_| {}).unwrap();
     assert_eq!(done.read.entries, 6);
     assert_eq!(fs::read(scene.target().join("d/text")).unwrap(), text);
@@ -120,7 +120,7 @@ fn an_honest_zip_is_unpacked() {
     assert_eq!(run.permissions().mode() & 0o7777, 0o755, "setuid is dropped");
     assert_eq!(std::os::unix::fs::MetadataExt::mtime(&run), 1_234_567);
     assert_eq!(fs::read_to_string(scene.target().join("link")).unwrap().len(), 5000);
-    assert!(Scene::new(Walk::Steps).unpack(&zip(&[]), |_| {}).is_ok());
+    assert!(Scene::new(ResolveMode::Steps).unpack(&zip(&[]), |_| {}).is_ok());
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn paths_links_and_devices_are_refused_as_in_tar() {
     for mode in [0o020_644, 0o060_644, 0o010_644, 0o140_644] {
         let special = [Zipped { mode, ..stored("x", b"") }, stored("y", b"")];
         refused(&zip(&special), "devices, pipes and sockets");
-        let scene = Scene::new(Walk::Kernel);
+        let scene = Scene::new(ResolveMode::Kernel);
         let done = scene.unpack(&zip(&special), |it| it.purpose = Purpose::RootFileSystem).unwrap();
         assert_eq!((done.left_out, scene.inside().len()), (1, 1));
     }

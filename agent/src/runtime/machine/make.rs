@@ -19,7 +19,7 @@ use crate::container::network::ContainerNetwork;
 use crate::container::plan::ContainerPlan;
 use crate::container::spec::{Access, Bind, ContainerSpec, LogLimits, LogLine, is_container_id};
 use crate::image::cancel::Cancel;
-use crate::image::place::Ownership;
+use crate::image::extract::Ownership;
 use crate::image::rootfs::{self, Lower, Rootfs};
 use crate::runtime::dependency::{Dependencies, DependencyLine};
 use crate::runtime::net::Attached;

@@ -243,7 +243,7 @@ fn what_cannot_be_unpacked_says_why_and_leaves_nothing() {
 
 #[test]
 fn the_limits_of_the_cell_hold() {
-    let limits = Limits { total_bytes: 4_096, ..Limits::default() };
+    let limits = UnpackLimits { total_bytes: 4_096, ..UnpackLimits::default() };
     let cell = Cell::with(TransferConfig { limits, max_upload_bytes: 3, ..Default::default() });
     let url = cell.serve("big", &gzip(&archive(&[Tar::file("a", &[0; 4_096])])));
     let outcome = cell.download(|it| it.from = url);

@@ -12,7 +12,7 @@ fn evicted(found: &[Evicted]) -> Vec<&str> {
 
 #[test]
 fn the_least_recently_used_goes_first_and_held_ones_stay() {
-    let mut ledger = Ledger::new(100, 1);
+    let mut ledger = CacheIndex::new(100, 1);
     for key in ["a", "b", "c"] {
         ledger.admit(key, 30).unwrap();
     }
@@ -34,7 +34,7 @@ fn the_least_recently_used_goes_first_and_held_ones_stay() {
 
 #[test]
 fn a_new_file_replaces_the_old_one_of_its_key() {
-    let mut ledger = Ledger::new(100, 1);
+    let mut ledger = CacheIndex::new(100, 1);
     let (first, _) = ledger.admit("a", 60).unwrap();
     let (second, gone) = ledger.admit("a", 60).unwrap();
     assert_eq!(gone, [Evicted { id: first, key: "a".into(), was_current: true }]);
@@ -48,7 +48,7 @@ fn a_new_file_replaces_the_old_one_of_its_key() {
 
 #[test]
 fn what_is_forgotten_is_not_found_again() {
-    let mut ledger = Ledger::new(100, 1);
+    let mut ledger = CacheIndex::new(100, 1);
     ledger.found("a", 7, 10);
     ledger.found("b", 3, 10);
     assert_eq!(ledger.next_id(), 8);
@@ -61,7 +61,7 @@ fn what_is_forgotten_is_not_found_again() {
 
 #[test]
 fn a_lower_limit_is_reached_at_the_start() {
-    let mut ledger = Ledger::new(25, 1);
+    let mut ledger = CacheIndex::new(25, 1);
     for (key, id) in [("old", 9), ("mid", 2), ("new", 5)] {
         ledger.found(key, id, 10);
     }
@@ -90,7 +90,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #[test]
     fn the_books_balance_and_nothing_held_is_evicted(steps in steps()) {
-        let mut ledger = Ledger::new(100, 1);
+        let mut ledger = CacheIndex::new(100, 1);
         let mut held: Vec<BlobId> = Vec::new();
         let mut disk: BTreeMap<BlobId, u64> = BTreeMap::new();
         for step in steps {

@@ -57,7 +57,7 @@ struct Blob {
 
 /// What the cache keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ledger {
+pub struct CacheIndex {
     limit_bytes: u64,
     used_bytes: u64,
     blobs: BTreeMap<BlobId, Blob>,
@@ -66,10 +66,10 @@ pub struct Ledger {
     clock: u64,
 }
 
-impl Ledger {
+impl CacheIndex {
     /// An empty cache. The first blob's number is above all that the disk has seen.
     pub fn new(limit_bytes: u64, next_id: BlobId) -> Self {
-        Ledger {
+        CacheIndex {
             limit_bytes,
             used_bytes: 0,
             blobs: BTreeMap::new(),
@@ -165,7 +165,7 @@ impl Ledger {
         self.blobs.insert(id, Blob { key, bytes, last_used, holders: 0, is_current: true });
     }
 
-    /// Uses the current blob of a key: it stays until [`Ledger::release`].
+    /// Uses the current blob of a key: it stays until [`CacheIndex::release`].
     pub fn hold(&mut self, key: &str) -> Option<BlobId> {
         let id = self.current(key)?;
         let blob = self.blobs.get_mut(&id)?;

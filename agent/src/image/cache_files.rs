@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::cache::CacheError;
+use super::cache_index::BlobId;
 use super::fetch::Validators;
-use super::ledger::BlobId;
 
 /// The version of the record; others are not read.
 pub(super) const VERSION: u32 = 1;
@@ -18,7 +18,7 @@ const MAX_RECORD_BYTES: u64 = 16 << 10;
 
 /// What stands in `KEY.json`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(super) struct Record {
+pub(super) struct CacheRecord {
     pub(super) version: u32,
     pub(super) blob: BlobId,
     pub(super) bytes: u64,
@@ -80,7 +80,7 @@ pub(super) fn sync_folder(folder: &Path) -> Result<(), CacheError> {
 }
 
 /// Puts a record in place, whole or not at all.
-pub(super) fn write_record(path: &Path, record: &Record) -> Result<(), CacheError> {
+pub(super) fn write_record(path: &Path, record: &CacheRecord) -> Result<(), CacheError> {
     let new = path.with_extension("json.partial");
     let write = || -> io::Result<()> {
         let mut file = File::create(&new)?;
@@ -100,7 +100,7 @@ pub(super) fn remove_file(path: &Path) {
 }
 
 /// What is whole in the folder, the least recently used first. All else of ours is removed.
-pub(super) fn sweep(folder: &Path) -> Result<Vec<(String, Record)>, CacheError> {
+pub(super) fn sweep(folder: &Path) -> Result<Vec<(String, CacheRecord)>, CacheError> {
     let mut blobs = BTreeMap::new();
     let mut records = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed("list", folder))? {
@@ -140,10 +140,10 @@ pub(super) fn sweep(folder: &Path) -> Result<Vec<(String, Record)>, CacheError> 
     Ok(found)
 }
 
-fn read_record(path: &Path) -> Option<Record> {
+fn read_record(path: &Path) -> Option<CacheRecord> {
     let mut text = Vec::new();
     File::open(path).ok()?.take(MAX_RECORD_BYTES).read_to_end(&mut text).ok()?;
-    let record: Record = serde_json::from_slice(&text).ok()?;
+    let record: CacheRecord = serde_json::from_slice(&text).ok()?;
     (record.version == VERSION).then_some(record)
 }
 
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_record_has_its_golden_text() {
-        let record = Record {
+        let record = CacheRecord {
             version: VERSION,
             blob: 7,
             bytes: 8,

@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 
-use super::limits::{Limits, OverLimit};
+use super::limits::{OverLimit, UnpackLimits};
 
 /// A path below the folder we unpack into; empty for that folder itself.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -38,7 +38,7 @@ pub enum BadPath {
 
 impl EntryPath {
     /// Checks what an archive calls an entry. `.` and doubled slashes are dropped.
-    pub fn parse(raw: &[u8], limits: &Limits) -> Result<EntryPath, BadPath> {
+    pub fn parse(raw: &[u8], limits: &UnpackLimits) -> Result<EntryPath, BadPath> {
         if raw.is_empty() {
             return Err(BadPath::Empty);
         }
@@ -145,7 +145,8 @@ mod tests {
 
     #[track_caller]
     fn check(raw: &[u8], expected: Result<&[u8], BadPath>) {
-        let limits = Limits { path_bytes: 20, name_bytes: 10, depth: 3, ..Limits::default() };
+        let limits =
+            UnpackLimits { path_bytes: 20, name_bytes: 10, depth: 3, ..UnpackLimits::default() };
         let path = EntryPath::parse(raw, &limits);
         assert_eq!(path.as_ref().map(|it| it.as_bytes()).map_err(Clone::clone), expected);
     }
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn parents_names_and_whiteouts_are_seen() {
-        let path = |raw: &[u8]| EntryPath::parse(raw, &Limits::default()).unwrap();
+        let path = |raw: &[u8]| EntryPath::parse(raw, &UnpackLimits::default()).unwrap();
         assert_eq!(path(b"a/b/c").parent(), path(b"a/b"));
         assert!(path(b"a").parent().is_root() && EntryPath::default().parent().is_root());
         assert_eq!((path(b"a/b").name(), path(b"a").name()), (OsStr::new("b"), OsStr::new("a")));
@@ -187,7 +188,7 @@ mod tests {
         #[test]
         fn an_accepted_path_stays_below(raw in prop::collection::vec(
             prop::sample::select(vec![b'.', b'/', b'a', 0, 0xff]), 0..24)) {
-            if let Ok(path) = EntryPath::parse(&raw, &Limits::default()) {
+            if let Ok(path) = EntryPath::parse(&raw, &UnpackLimits::default()) {
                 prop_assert!(!path.as_bytes().starts_with(b"/"));
                 for name in path.names() {
                     let name = name.as_bytes();

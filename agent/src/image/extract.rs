@@ -2,7 +2,7 @@
 //! archive turns out bad. Both unpackers use it; neither touches the disk by another way.
 //!
 //! What holds: everything happens by one name in a folder that is held open and was reached through
-//! real folders only ([`Folder`]); files are new ones (`O_EXCL`), nothing is written through a name
+//! real folders only ([`DirHandle`]); files are new ones (`O_EXCL`), nothing is written through a name
 //! that was there; only folders that we made get the archive's mode, owner and time. A file that
 //! stood there before and was replaced does not come back with the undo.
 
@@ -17,11 +17,11 @@ use nix::sys::stat::{Mode, SFlag, UtimensatFlags, fchmod, fstat, futimens, mkdir
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, fchown, fchownat, linkat, symlinkat};
 
-use super::folder::{Folder, Standing, is_kind, remove, standing};
+use super::dir_handle::{DirHandle, EntryKind, is_kind, remove, standing};
+use super::entry_path::EntryPath;
 use super::limits::OverLimit;
-use super::name::EntryPath;
 use super::tar::ModifiedAt;
-use super::unpack::{Refusal, UnpackError};
+use super::unpack::{UnpackError, UnpackRefusal};
 
 /// What an archive is unpacked for, and so how much it may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ fn shift(id: u64, offset: u32, ids: u32) -> Result<u32, OverLimit> {
 
 /// Mode, owner and time of an entry, as the archive says.
 #[derive(Debug, Clone, Copy)]
-pub struct Attributes {
+pub struct EntryAttributes {
     /// Permission bits with setuid, setgid and sticky.
     pub mode: u32,
     /// The owner in the archive.
@@ -96,13 +96,17 @@ pub struct Attributes {
 }
 
 /// Folders that an archive uses and does not list.
-const UNLISTED: Attributes =
-    Attributes { mode: 0o755, uid: 0, gid: 0, modified: ModifiedAt { seconds: 0, nanoseconds: 0 } };
+const UNLISTED: EntryAttributes = EntryAttributes {
+    mode: 0o755,
+    uid: 0,
+    gid: 0,
+    modified: ModifiedAt { seconds: 0, nanoseconds: 0 },
+};
 
 /// Where an archive's entries go.
 #[derive(Debug)]
-pub struct Place<'a> {
-    folder: &'a Folder,
+pub struct Extractor<'a> {
+    folder: &'a DirHandle,
     purpose: Purpose,
     ownership: Ownership,
     /// In the order of paths, a folder before what is in it.
@@ -110,7 +114,7 @@ pub struct Place<'a> {
     /// The folder we were in last: archives list folder by folder.
     last: Option<(EntryPath, OwnedFd)>,
     /// Attributes for the folder itself, if the archive lists it.
-    root: Option<Attributes>,
+    root: Option<EntryAttributes>,
     is_done: bool,
 }
 
@@ -118,14 +122,14 @@ pub struct Place<'a> {
 enum Made {
     File,
     Symlink,
-    Folder(Attributes),
+    Folder(EntryAttributes),
 }
 
-impl<'a> Place<'a> {
+impl<'a> Extractor<'a> {
     /// Nothing is made yet.
-    pub fn new(folder: &'a Folder, purpose: Purpose, ownership: Ownership) -> Self {
+    pub fn new(folder: &'a DirHandle, purpose: Purpose, ownership: Ownership) -> Self {
         let made = BTreeMap::new();
-        Place { folder, purpose, ownership, made, last: None, root: None, is_done: false }
+        Extractor { folder, purpose, ownership, made, last: None, root: None, is_done: false }
     }
 
     /// What the archive is for.
@@ -144,13 +148,17 @@ impl<'a> Place<'a> {
     }
 
     /// Makes a folder, or goes on with the one that is there.
-    pub fn folder(&mut self, path: &EntryPath, attributes: Attributes) -> Result<(), UnpackError> {
+    pub fn folder(
+        &mut self,
+        path: &EntryPath,
+        attributes: EntryAttributes,
+    ) -> Result<(), UnpackError> {
         if path.is_root() {
             self.root = Some(attributes);
             return Ok(());
         }
         let parent = self.parent(path)?;
-        if standing(&parent, path.name()).map_err(|e| failed(path, e))? != Standing::Folder {
+        if standing(&parent, path.name()).map_err(|e| failed(path, e))? != EntryKind::Folder {
             self.clear(&parent, path)?;
             self.make_folder(&parent, path)?;
             self.made.insert(path.clone(), Made::Folder(attributes));
@@ -161,7 +169,7 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// Makes a new file, whatever was there before. Write it, then [`Place::finish_file`].
+    /// Makes a new file, whatever was there before. Write it, then [`Extractor::finish_file`].
     pub fn file(&mut self, path: &EntryPath) -> Result<File, UnpackError> {
         let parent = self.parent_of_leaf(path)?;
         self.clear(&parent, path)?;
@@ -179,7 +187,7 @@ impl<'a> Place<'a> {
         &self,
         path: &EntryPath,
         file: &File,
-        attributes: Attributes,
+        attributes: EntryAttributes,
     ) -> Result<(), UnpackError> {
         self.dress(path, file, attributes)
     }
@@ -189,7 +197,7 @@ impl<'a> Place<'a> {
         &mut self,
         path: &EntryPath,
         target: &OsStr,
-        attributes: Attributes,
+        attributes: EntryAttributes,
     ) -> Result<(), UnpackError> {
         let owner = self.owner(path, attributes)?;
         let parent = self.parent_of_leaf(path)?;
@@ -217,7 +225,7 @@ impl<'a> Place<'a> {
     /// what was in the folder before, no folder, no symbolic link.
     pub fn hard_link(&mut self, path: &EntryPath, target: &EntryPath) -> Result<(), UnpackError> {
         if !matches!(self.made.get(target), Some(Made::File)) || path == target {
-            return Err(Refusal::LinkTarget { target: target.to_string() }.at(path));
+            return Err(UnpackRefusal::LinkTarget { target: target.to_string() }.at(path));
         }
         let from = self.enter(&target.parent()).map_err(|error| through_link(path, error))?;
         let parent = self.parent_of_leaf(path)?;
@@ -246,7 +254,7 @@ impl<'a> Place<'a> {
     }
 
     fn parent_of_leaf(&mut self, path: &EntryPath) -> Result<OwnedFd, UnpackError> {
-        if path.is_root() { Err(Refusal::ReplacesFolder.at(path)) } else { self.parent(path) }
+        if path.is_root() { Err(UnpackRefusal::ReplacesFolder.at(path)) } else { self.parent(path) }
     }
 
     /// The folder around an entry; what is missing of it is made.
@@ -272,7 +280,7 @@ impl<'a> Place<'a> {
         self.folder.enter(path)
     }
 
-    /// Nobody else may look in until [`Place::finish`] has given it its owner and mode.
+    /// Nobody else may look in until [`Extractor::finish`] has given it its owner and mode.
     fn make_folder(&self, parent: &OwnedFd, path: &EntryPath) -> Result<(), UnpackError> {
         let mode = Mode::from_bits_truncate(0o700);
         mkdirat(parent, path.name(), mode).map_err(|error| failed(path, error))
@@ -286,7 +294,7 @@ impl<'a> Place<'a> {
                 Ok(())
             }
             Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::EBUSY) => {
-                Err(Refusal::ReplacesFolder.at(path))
+                Err(UnpackRefusal::ReplacesFolder.at(path))
             }
             Err(error) => Err(failed(path, error)),
         }
@@ -295,7 +303,7 @@ impl<'a> Place<'a> {
     fn owner(
         &self,
         path: &EntryPath,
-        attributes: Attributes,
+        attributes: EntryAttributes,
     ) -> Result<Option<(Uid, Gid)>, UnpackError> {
         let owner = self.ownership.of(attributes.uid, attributes.gid);
         owner.map_err(|over| UnpackError::OverLimit { entry: path.to_string(), over })
@@ -305,7 +313,7 @@ impl<'a> Place<'a> {
         &self,
         path: &EntryPath,
         fd: impl AsFd,
-        attributes: Attributes,
+        attributes: EntryAttributes,
     ) -> Result<(), UnpackError> {
         let bits = match self.purpose {
             Purpose::RootFileSystem => attributes.mode & 0o7777,
@@ -325,7 +333,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Extractor<'_> {
     fn drop(&mut self) {
         if self.is_done {
             return;
@@ -350,7 +358,7 @@ fn failed(path: &EntryPath, error: Errno) -> UnpackError {
 /// A link on the way reads as `ELOOP` or `ENOTDIR`, a file as the latter.
 fn through_link(path: &EntryPath, error: Errno) -> UnpackError {
     match error {
-        Errno::ELOOP | Errno::ENOTDIR | Errno::EXDEV => Refusal::ThroughLink.at(path),
+        Errno::ELOOP | Errno::ENOTDIR | Errno::EXDEV => UnpackRefusal::ThroughLink.at(path),
         error => failed(path, error),
     }
 }

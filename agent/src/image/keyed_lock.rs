@@ -16,21 +16,21 @@ const LOOK_AROUND: Duration = Duration::from_millis(50);
 
 /// Who is at work.
 #[derive(Debug, Default)]
-pub struct Turns {
+pub struct KeyedLock {
     busy: Mutex<BTreeSet<String>>,
     freed: Condvar,
 }
 
 /// The right to work under a name, until dropped.
 #[derive(Debug)]
-pub struct Turn<'a> {
-    turns: &'a Turns,
+pub struct KeyGuard<'a> {
+    turns: &'a KeyedLock,
     name: String,
 }
 
-impl Turns {
+impl KeyedLock {
     /// Waits for the turn. `None`: cancelled before it came.
-    pub fn take(&self, name: &str, cancel: &Cancel) -> Option<Turn<'_>> {
+    pub fn take(&self, name: &str, cancel: &Cancel) -> Option<KeyGuard<'_>> {
         let mut busy = lock(&self.busy);
         while busy.contains(name) {
             if cancel.is_cancelled() {
@@ -40,11 +40,11 @@ impl Turns {
             busy = unpoisoned(waited).0;
         }
         busy.insert(name.to_owned());
-        Some(Turn { turns: self, name: name.to_owned() })
+        Some(KeyGuard { turns: self, name: name.to_owned() })
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for KeyGuard<'_> {
     fn drop(&mut self) {
         lock(&self.turns.busy).remove(&self.name);
         self.turns.freed.notify_all();
@@ -53,25 +53,25 @@ impl Drop for Turn<'_> {
 
 /// So many at a time.
 #[derive(Debug)]
-pub struct Slots {
+pub struct Semaphore {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
 /// The right to be one of them, until dropped.
 #[derive(Debug)]
-pub struct Slot<'a> {
-    slots: &'a Slots,
+pub struct SemaphorePermit<'a> {
+    slots: &'a Semaphore,
 }
 
-impl Slots {
+impl Semaphore {
     /// At least one.
-    pub fn new(count: usize) -> Slots {
-        Slots { free: Mutex::new(count.max(1)), freed: Condvar::new() }
+    pub fn new(count: usize) -> Semaphore {
+        Semaphore { free: Mutex::new(count.max(1)), freed: Condvar::new() }
     }
 
     /// Waits for a slot. `None`: cancelled before there was one.
-    pub fn take(&self, cancel: &Cancel) -> Option<Slot<'_>> {
+    pub fn take(&self, cancel: &Cancel) -> Option<SemaphorePermit<'_>> {
         let mut free = lock(&self.free);
         while *free == 0 {
             if cancel.is_cancelled() {
@@ -81,11 +81,11 @@ impl Slots {
             free = unpoisoned(waited).0;
         }
         *free -= 1;
-        Some(Slot { slots: self })
+        Some(SemaphorePermit { slots: self })
     }
 }
 
-impl Drop for Slot<'_> {
+impl Drop for SemaphorePermit<'_> {
     fn drop(&mut self) {
         *lock(&self.slots.free) += 1;
         self.slots.freed.notify_one();
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_name_is_given_once_and_comes_back_even_from_a_panic() {
-        let turns = Turns::default();
+        let turns = KeyedLock::default();
         let cancelled = Cancel::new();
         cancelled.cancel();
         let first = turns.take("a", &Cancel::new()).unwrap();
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn slots_are_given_so_many_times_and_come_back() {
-        let slots = Slots::new(2);
+        let slots = Semaphore::new(2);
         let cancelled = Cancel::new();
         cancelled.cancel();
         let (first, second) = (slots.take(&cancelled), slots.take(&cancelled));
@@ -129,6 +129,6 @@ mod tests {
             assert!(waiting.join().unwrap());
         });
         assert!(slots.take(&cancelled).is_some(), "the second one is still out");
-        assert!(Slots::new(0).take(&cancelled).is_some(), "none at all would wait for ever");
+        assert!(Semaphore::new(0).take(&cancelled).is_some(), "none at all would wait for ever");
     }
 }

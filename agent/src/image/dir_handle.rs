@@ -5,7 +5,7 @@
 //! with `O_EXCL` by one name in a folder that is held open. So a link that an archive planted, or
 //! that a process in the container swaps in while we work, leads nowhere.
 //!
-//! Called by `place.rs`, `layers.rs` and `fetch.rs`. Knows nothing of archives.
+//! Called by `extract.rs`, `layers.rs` and `fetch.rs`. Knows nothing of archives.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,11 +17,11 @@ use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use super::name::EntryPath;
+use super::entry_path::EntryPath;
 
-/// How paths are resolved. [`Walk::Kernel`] falls back to [`Walk::Steps`] by itself.
+/// How paths are resolved. [`ResolveMode::Kernel`] falls back to [`ResolveMode::Steps`] by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Walk {
+pub enum ResolveMode {
     /// `openat2`, since Linux 5.6.
     Kernel,
     /// One `openat` with `O_NOFOLLOW` for each name.
@@ -30,14 +30,14 @@ pub enum Walk {
 
 /// A folder, held open.
 #[derive(Debug)]
-pub struct Folder {
+pub struct DirHandle {
     fd: OwnedFd,
-    walk: Walk,
+    walk: ResolveMode,
 }
 
 /// What stands under a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum EntryKind {
     /// Nothing.
     Nothing,
     /// A folder, a real one.
@@ -52,17 +52,17 @@ const FOLDER: OFlag =
 /// As [`FOLDER`], where links may lead to it.
 const FOLLOWED: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
-impl Folder {
+impl DirHandle {
     /// Opens a folder that the operator named: links on the way to it are followed.
-    pub fn open(path: &Path) -> Result<Folder, Errno> {
-        Folder::open_with(path, Walk::Kernel)
+    pub fn open(path: &Path) -> Result<DirHandle, Errno> {
+        DirHandle::open_with(path, ResolveMode::Kernel)
     }
 
-    /// As [`Folder::open`], with a choice for tests and old kernels.
-    pub fn open_with(path: &Path, walk: Walk) -> Result<Folder, Errno> {
+    /// As [`DirHandle::open`], with a choice for tests and old kernels.
+    pub fn open_with(path: &Path, walk: ResolveMode) -> Result<DirHandle, Errno> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let fd = nix::fcntl::open(path, flags, Mode::empty())?;
-        Ok(Folder { fd, walk })
+        Ok(DirHandle { fd, walk })
     }
 
     /// Opens a folder of a container by the path that its processes would use: links are followed,
@@ -72,8 +72,8 @@ impl Folder {
         &self,
         path: &Path,
         mut made: impl FnMut(BorrowedFd<'_>) -> Result<(), Errno>,
-    ) -> Result<Folder, Errno> {
-        let mut at = Folder { fd: self.fd.try_clone().map_err(errno)?, walk: self.walk };
+    ) -> Result<DirHandle, Errno> {
+        let mut at = DirHandle { fd: self.fd.try_clone().map_err(errno)?, walk: self.walk };
         let mut so_far = std::path::PathBuf::new();
         for part in path.components() {
             let name = match part {
@@ -95,12 +95,12 @@ impl Folder {
                 }
                 other => other?,
             };
-            at = Folder { fd: opened, walk: self.walk };
+            at = DirHandle { fd: opened, walk: self.walk };
         }
         Ok(at)
     }
 
-    /// Finds what is at a path of a container, as [`Folder::open_in_root`] does, and looks at it only:
+    /// Finds what is at a path of a container, as [`DirHandle::open_in_root`] does, and looks at it only:
     /// a descriptor to ask about, which no pipe and no device notices.
     pub fn look_in_root(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let mut plain = std::path::PathBuf::new();
@@ -118,7 +118,7 @@ impl Folder {
 
     fn open_following(&self, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
         let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-        if self.walk == Walk::Kernel
+        if self.walk == ResolveMode::Kernel
             && let Some(answer) = self.ask_kernel(path.as_os_str(), flags, resolve)
         {
             return answer;
@@ -145,7 +145,7 @@ impl Folder {
         let resolve = ResolveFlag::RESOLVE_BENEATH
             | ResolveFlag::RESOLVE_NO_SYMLINKS
             | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-        if self.walk == Walk::Kernel
+        if self.walk == ResolveMode::Kernel
             && let Some(answer) = self.ask_kernel(path.as_os_str(), flags, resolve)
         {
             return answer;
@@ -185,18 +185,18 @@ impl Folder {
     }
 }
 
-impl AsFd for Folder {
+impl AsFd for DirHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
 /// What stands under one name of an open folder.
-pub fn standing(folder: impl AsFd, name: &OsStr) -> Result<Standing, Errno> {
+pub fn standing(folder: impl AsFd, name: &OsStr) -> Result<EntryKind, Errno> {
     match fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
-        Ok(stat) if is_kind(&stat, SFlag::S_IFDIR) => Ok(Standing::Folder),
-        Ok(_) => Ok(Standing::Other),
-        Err(Errno::ENOENT) => Ok(Standing::Nothing),
+        Ok(stat) if is_kind(&stat, SFlag::S_IFDIR) => Ok(EntryKind::Folder),
+        Ok(_) => Ok(EntryKind::Other),
+        Err(Errno::ENOENT) => Ok(EntryKind::Nothing),
         Err(error) => Err(error),
     }
 }
@@ -234,7 +234,7 @@ mod tests {
         for (to, link) in [("/data", "abs"), ("../../data", "up"), ("/gone", "dangling")] {
             symlink(to, at("root").join(link)).unwrap();
         }
-        let root = Folder::open(&at("root")).unwrap();
+        let root = DirHandle::open(&at("root")).unwrap();
         let mut made = 0;
         for path in ["/abs/x/y", "up/z", "data/x/y"] {
             let opened = root.open_in_root(Path::new(path), |_| {
@@ -250,7 +250,7 @@ mod tests {
             assert!(root.open_in_root(Path::new(path), |_| Ok(())).is_err(), "{path}");
         }
         // Without openat2 links are refused, not followed.
-        let steps = Folder::open_with(&at("root"), Walk::Steps).unwrap();
+        let steps = DirHandle::open_with(&at("root"), ResolveMode::Steps).unwrap();
         assert!(steps.open_in_root(Path::new("abs/x"), |_| Ok(())).is_err());
         assert!(steps.open_in_root(Path::new("/data/x/new"), |_| Ok(())).is_ok());
     }
