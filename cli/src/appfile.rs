@@ -21,7 +21,7 @@ use volvox_protocol::task::TaskDefinition;
 use volvox_protocol::validate::{Valid, Validate};
 use volvox_protocol::wire::{DecodeError, decode_json};
 
-use self::keys::{Known, unknown};
+use self::keys::{SchemaKeys, unknown};
 use crate::error::Failure;
 
 /// Whose an app or a task is when nobody says whose.
@@ -210,7 +210,7 @@ pub(crate) fn app(mut given: Map<String, Value>) -> Result<App, Failure> {
         "rollout",
         "definition_id",
     ];
-    let known = Known::of::<LrpDefinition>();
+    let known = SchemaKeys::of::<LrpDefinition>();
     let definition_keys = known.names();
     let all = || {
         let short = shorthand::COMMON.into_iter().chain(shorthand::OF_APPS);
@@ -237,7 +237,7 @@ pub(crate) fn app(mut given: Map<String, Value>) -> Result<App, Failure> {
     }
     known.check(&given)?;
     head.insert("definition".to_owned(), Value::Object(given));
-    Known::of::<LrpDeploymentDefinition>().check(&head)?;
+    SchemaKeys::of::<LrpDeploymentDefinition>().check(&head)?;
     // What it is called follows from what is in it: the same file applied twice changes nothing.
     head.entry("definition_id").or_insert(json!("d"));
     let mut asked: LrpDeploymentDefinition = understood(&Value::Object(head))?;
@@ -250,7 +250,7 @@ pub(crate) fn app(mut given: Map<String, Value>) -> Result<App, Failure> {
 
 /// Understands one task.
 pub(crate) fn task(mut given: Map<String, Value>) -> Result<Task, Failure> {
-    let known = Known::of::<TaskDefinition>();
+    let known = SchemaKeys::of::<TaskDefinition>();
     let definition_keys = known.names();
     let all = || {
         let head = ["task_guid", "domain"];

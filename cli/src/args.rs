@@ -28,9 +28,9 @@ pub(crate) use self::task::{TaskCommand, TaskRunArgs};
 /// Runs apps and tasks on a Volvox fleet, and looks after it.
 #[derive(Debug, Parser)]
 #[command(name = "volvox", version, after_help = EXAMPLES, max_term_width = 100)]
-pub(crate) struct Arguments {
+pub(crate) struct CliArguments {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Endpoint,
     /// Print JSON for programs, not tables for people.
     #[arg(long, global = true, help_heading = "Output")]
     pub(crate) json: bool,
@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     )]
     pub(crate) color: Color,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -68,7 +68,7 @@ Ends with 0 done, 1 failed, 2 bad input, 3 not found, 4 refused, 5 coordinator n
 /// Where the coordinator is, and with what we come to it.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Coordinator")]
-pub(crate) struct Place {
+pub(crate) struct Endpoint {
     /// Where it is: https://HOST:PORT, http://127.0.0.1:PORT or unix:/PATH. By default this machine's.
     #[arg(long, global = true, env = "VOLVOX_API", value_name = "URL")]
     pub(crate) api: Option<String>,
@@ -95,7 +95,7 @@ pub(crate) struct Place {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Create or update apps from files.
     Apply(ApplyArgs),
     /// Create or update one app from flags.
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn the_arguments_are_sound_and_every_command_has_examples() {
-        let mut command = Arguments::command();
+        let mut command = CliArguments::command();
         command.clone().debug_assert();
         check(&mut command);
     }

@@ -1,8 +1,8 @@
 //! Speaks to the coordinator: one call, or a stream of events. The only place that knows HTTP.
 
 pub(crate) mod dev;
+pub(crate) mod endpoint;
 pub(crate) mod frames;
-pub(crate) mod place;
 pub(crate) mod sse;
 
 use std::io::{BufReader, ErrorKind};
@@ -26,8 +26,8 @@ use volvox_protocol::api::{
 use volvox_protocol::deployment::LrpDeployment;
 use volvox_protocol::id::ProcessGuid;
 
+use self::endpoint::{EndpointUrl, ResolvedEndpoint};
 use self::frames::Frames;
-use self::place::{Found, Way};
 use crate::error::{Failure, OWN_TOKEN};
 
 /// How long the coordinator has to answer a call.
@@ -44,23 +44,23 @@ pub(crate) struct Client {
     agent: Agent,
     base: String,
     token: Option<String>,
-    found: Found,
+    found: ResolvedEndpoint,
 }
 
 /// The lines of a stream of events.
 pub(crate) type Stream = BufReader<ureq::BodyReader<'static>>;
 
 impl Client {
-    pub(crate) fn new(found: &Found) -> Result<Self, Failure> {
+    pub(crate) fn new(found: &ResolvedEndpoint) -> Result<Self, Failure> {
         let mut config = http::config(concat!("volvox/", env!("CARGO_PKG_VERSION")))
             .timeout_connect(Some(CONNECT))
             .timeout_recv_response(Some(PATIENCE))
             .timeout_per_read(Some(SILENCE));
         let (agent, base) = match &found.way {
-            Way::Unix(path) => {
+            EndpointUrl::Unix(path) => {
                 (http::on_socket(config.build(), path), "http://localhost".to_owned())
             }
-            Way::Url(url) => {
+            EndpointUrl::Url(url) => {
                 if url.starts_with("https://") {
                     config = config.tls_config(tls(found)?);
                 }
@@ -221,12 +221,12 @@ fn understand<A: DeserializeOwned>(text: &str) -> Result<A, Failure> {
     })
 }
 
-fn tls(found: &Found) -> Result<TlsConfig, Failure> {
+fn tls(found: &ResolvedEndpoint) -> Result<TlsConfig, Failure> {
     let authorities = authorities(found)?;
     let own = match &found.certificate {
         None => None,
         Some((certificate, key)) => {
-            let pem = place::read(key, "the key")?;
+            let pem = endpoint::read(key, "the key")?;
             let key = PrivateKey::from_pem(pem.as_bytes()).map_err(|error| {
                 Failure::usage(format!("{}: no private key in PEM: {error}", key.display()))
             })?;
@@ -240,7 +240,7 @@ fn tls(found: &Found) -> Result<TlsConfig, Failure> {
 }
 
 /// Who may sign the coordinator's certificate: what the person named, or whom this machine trusts.
-fn authorities(found: &Found) -> Result<Vec<CertificateDer<'static>>, Failure> {
+fn authorities(found: &ResolvedEndpoint) -> Result<Vec<CertificateDer<'static>>, Failure> {
     let named = match &found.ca {
         Some(path) => Some(path.as_path()),
         None => trust::machines_bundle(),
@@ -250,7 +250,7 @@ fn authorities(found: &Found) -> Result<Vec<CertificateDer<'static>>, Failure> {
 
 /// The certificates in a file, one at least.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
-    let pem = place::read(path, "the certificates")?;
+    let pem = endpoint::read(path, "the certificates")?;
     match trust::certificates(pem.as_bytes()) {
         Ok(found) if !found.is_empty() => Ok(found),
         Ok(_) => Err(Failure::usage(format!("{}: no certificate is in it", path.display()))),

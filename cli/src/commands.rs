@@ -29,41 +29,41 @@ mod top;
 mod version;
 
 use crate::Context;
-use crate::args::Command;
+use crate::args::CliCommand;
 use crate::error::Failure;
 
 /// Does what was asked.
-pub(crate) fn run(context: &mut Context, command: Command) -> Result<(), Failure> {
+pub(crate) fn run(context: &mut Context, command: CliCommand) -> Result<(), Failure> {
     match command {
-        Command::Apply(args) => apply::run(context, &args),
-        Command::Run(args) => run::run(context, *args),
-        Command::Task(command) => task::run(context, command),
-        Command::Apps => apps::run(context),
-        Command::Ps(args) => ps::run(context, &args),
-        Command::Cells => cells::run(context),
-        Command::Scale(args) => scale::run(context, &args),
-        Command::Stop(args) => stop::run(context, &args),
-        Command::Logs(args) => logs::run(context, &args),
-        Command::Exec(args) => exec::run(context, &args),
-        Command::Events(args) => events::run(context, &args),
-        Command::Explain(args) => explain::run(context, &args),
-        Command::Evacuate(args) => evacuate::run(context, &args),
-        Command::Hold(command) => hold::run(context, &command),
-        Command::JoinToken(command) => join_token::run(context, command),
-        Command::Member(command) => member::run(context, command),
-        Command::Cert(command) => cert::run(context, command),
-        Command::Domain(command) => domain::run(context, command),
-        Command::Top(args) => top::run(context, &args),
-        Command::Rollback(args) => rollback::run(context, &args),
-        Command::Cancel(args) => roll::cancel(context, &args),
-        Command::Promote(args) => roll::promote(context, &args),
-        Command::Pause(args) => roll::pause(context, &args),
-        Command::Resume(args) => roll::resume(context, &args),
-        Command::History(args) => history::run(context, &args),
-        Command::Diff(args) => diff::run(context, &args),
-        Command::Dev(args) => dev::run(context, &args),
-        Command::Completions(args) => completions::run(context, &args),
-        Command::Man(args) => man::run(context, &args),
-        Command::Version(args) => version::run(context, &args),
+        CliCommand::Apply(args) => apply::run(context, &args),
+        CliCommand::Run(args) => run::run(context, *args),
+        CliCommand::Task(command) => task::run(context, command),
+        CliCommand::Apps => apps::run(context),
+        CliCommand::Ps(args) => ps::run(context, &args),
+        CliCommand::Cells => cells::run(context),
+        CliCommand::Scale(args) => scale::run(context, &args),
+        CliCommand::Stop(args) => stop::run(context, &args),
+        CliCommand::Logs(args) => logs::run(context, &args),
+        CliCommand::Exec(args) => exec::run(context, &args),
+        CliCommand::Events(args) => events::run(context, &args),
+        CliCommand::Explain(args) => explain::run(context, &args),
+        CliCommand::Evacuate(args) => evacuate::run(context, &args),
+        CliCommand::Hold(command) => hold::run(context, &command),
+        CliCommand::JoinToken(command) => join_token::run(context, command),
+        CliCommand::Member(command) => member::run(context, command),
+        CliCommand::Cert(command) => cert::run(context, command),
+        CliCommand::Domain(command) => domain::run(context, command),
+        CliCommand::Top(args) => top::run(context, &args),
+        CliCommand::Rollback(args) => rollback::run(context, &args),
+        CliCommand::Cancel(args) => roll::cancel(context, &args),
+        CliCommand::Promote(args) => roll::promote(context, &args),
+        CliCommand::Pause(args) => roll::pause(context, &args),
+        CliCommand::Resume(args) => roll::resume(context, &args),
+        CliCommand::History(args) => history::run(context, &args),
+        CliCommand::Diff(args) => diff::run(context, &args),
+        CliCommand::Dev(args) => dev::run(context, &args),
+        CliCommand::Completions(args) => completions::run(context, &args),
+        CliCommand::Man(args) => man::run(context, &args),
+        CliCommand::Version(args) => version::run(context, &args),
     }
 }

@@ -21,14 +21,14 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 
-use self::args::Arguments;
+use self::args::CliArguments;
 use self::error::Failure;
 use self::output::Output;
 
 /// What a command has at hand.
 struct Context {
     /// Where the coordinator is, and with what we come to it.
-    place: args::Place,
+    place: args::Endpoint,
     /// What is said.
     out: Output,
     /// How the program ends when all went well: as what it ran did.
@@ -38,13 +38,13 @@ struct Context {
 impl Context {
     /// The way to the coordinator.
     fn client(&self) -> Result<client::Client, Failure> {
-        client::Client::new(&client::place::find(&self.place)?)
+        client::Client::new(&client::endpoint::find(&self.place)?)
     }
 }
 
 /// What may be asked of the program: for manuals, completions and tests.
 pub fn command() -> clap::Command {
-    Arguments::command()
+    CliArguments::command()
 }
 
 /// Does what the words of the command line say.
@@ -52,11 +52,11 @@ pub fn main() -> ExitCode {
     if let Some(ended) = commands::dev::child::begin() {
         return ended;
     }
-    let arguments = match Arguments::try_parse() {
+    let arguments = match CliArguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return output::usage(&error),
     };
-    let Arguments { place, json, color, command } = arguments;
+    let CliArguments { place, json, color, command } = arguments;
     let mut context = Context { place, out: Output::new(json, color), status: 0 };
     let done = commands::run(&mut context, command).and_then(|()| context.out.finish());
     match done {

@@ -12,7 +12,7 @@ use volvox_protocol::id::DefinitionId;
 
 /// What stands at one index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Step {
+pub(crate) struct IndexProgress {
     /// The app.
     pub(crate) app: String,
     /// Which instance.
@@ -30,7 +30,7 @@ pub(crate) struct Step {
     pub(crate) note: String,
 }
 
-impl Step {
+impl IndexProgress {
     /// The line that tells people.
     pub(crate) fn line(&self) -> String {
         let at =
@@ -43,7 +43,7 @@ impl Step {
 
 /// Whether to go on waiting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum WaitState {
     /// Everything is as it is wanted.
     Done,
     /// It is on its way.
@@ -58,9 +58,9 @@ pub(crate) enum Verdict {
 
 /// One look at an app.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Look {
-    pub(crate) steps: Vec<Step>,
-    pub(crate) verdict: Verdict,
+pub(crate) struct Snapshot {
+    pub(crate) steps: Vec<IndexProgress>,
+    pub(crate) verdict: WaitState,
     /// Indices that are done, of how many.
     pub(crate) done: (u32, u32),
 }
@@ -70,12 +70,12 @@ pub(crate) fn look(
     deployment: &LrpDeployment,
     instances: &[Arc<ActualLrp>],
     wanted: Option<&DefinitionId>,
-) -> Look {
+) -> Snapshot {
     let active = &deployment.active_definition_id;
     let wanted = wanted.unwrap_or(active);
     if active != wanted {
         let verdict = overtaken(deployment, wanted);
-        return Look { steps: Vec::new(), verdict, done: (0, deployment.instances) };
+        return Snapshot { steps: Vec::new(), verdict, done: (0, deployment.instances) };
     }
     let mut at: BTreeMap<u32, Vec<&ActualLrp>> = BTreeMap::new();
     for lrp in instances {
@@ -102,13 +102,13 @@ pub(crate) fn look(
         steps.push(step(deployment, index, wanted, stands.copied(), ours.is_none() && ahead));
     }
     let beyond = at.into_values().flatten();
-    steps.extend(beyond.map(|lrp| Step {
+    steps.extend(beyond.map(|lrp| IndexProgress {
         state: "stopping".to_owned(),
         ..step(deployment, lrp.index, wanted, Some(lrp), false)
     }));
     let all_done = done == deployment.instances && steps.len() as u64 == u64::from(done);
     let verdict = verdict(deployment, all_done, crashed);
-    Look { steps, verdict, done: (done, deployment.instances) }
+    Snapshot { steps, verdict, done: (done, deployment.instances) }
 }
 
 fn crash(lrp: &ActualLrp) -> String {
@@ -122,7 +122,7 @@ fn step(
     wanted: &DefinitionId,
     stands: Option<&ActualLrp>,
     waiting: bool,
-) -> Step {
+) -> IndexProgress {
     let state = match stands {
         _ if waiting => "waiting",
         None => "UNCLAIMED",
@@ -135,7 +135,7 @@ fn step(
         LrpState::Claimed(_) | LrpState::Running(..) => "",
     });
     let definition = stands.map_or(wanted, |lrp| &lrp.definition_id);
-    Step {
+    IndexProgress {
         app: deployment.process_guid.to_string(),
         index,
         state: state.to_owned(),
@@ -146,11 +146,11 @@ fn step(
 }
 
 /// The update was taken back, by itself or by somebody, or another one came.
-fn overtaken(deployment: &LrpDeployment, wanted: &DefinitionId) -> Verdict {
+fn overtaken(deployment: &LrpDeployment, wanted: &DefinitionId) -> WaitState {
     let (app, active) = (&deployment.process_guid, &deployment.active_definition_id);
     let back = deployment.roll.as_ref().filter(|roll| roll.order == RolloutDirection::Falling);
     let past = deployment.roll.is_none();
-    Verdict::Overtaken(match back {
+    WaitState::Overtaken(match back {
         Some(roll) if !roll.reason.is_empty() => {
             format!("the update of {app} was taken back to {active}: {}", roll.reason)
         }
@@ -160,23 +160,23 @@ fn overtaken(deployment: &LrpDeployment, wanted: &DefinitionId) -> Verdict {
     })
 }
 
-fn verdict(deployment: &LrpDeployment, all_done: bool, crashed: Option<String>) -> Verdict {
+fn verdict(deployment: &LrpDeployment, all_done: bool, crashed: Option<String>) -> WaitState {
     let app = &deployment.process_guid;
     match &deployment.roll {
-        None if all_done => Verdict::Done,
-        None => crashed.map_or(Verdict::Going, Verdict::Failed),
+        None if all_done => WaitState::Done,
+        None => crashed.map_or(WaitState::Going, WaitState::Failed),
         Some(roll) => match roll.pause {
-            Some(RolloutPause::Stalled) => Verdict::Failed(format!(
+            Some(RolloutPause::Stalled) => WaitState::Failed(format!(
                 "the update of {app} has stalled: no index was done in time"
             )),
-            Some(RolloutPause::Canary) => Verdict::Waits(format!(
+            Some(RolloutPause::Canary) => WaitState::Waits(format!(
                 "the canaries of {app} run: `volvox promote {app}` lets the update go on, \
                  `volvox cancel {app}` takes it back"
             )),
-            Some(RolloutPause::Asked) => Verdict::Waits(format!(
+            Some(RolloutPause::Asked) => WaitState::Waits(format!(
                 "the update of {app} is paused: `volvox resume {app}` lets it go on"
             )),
-            None => crashed.map_or(Verdict::Going, Verdict::Failed),
+            None => crashed.map_or(WaitState::Going, WaitState::Failed),
         },
     }
 }

@@ -13,7 +13,7 @@ use crate::args::WaitingFor;
 use crate::client::Client;
 use crate::error::{Code, Failure};
 use crate::output::{Output, Style};
-use crate::progress::{self, Look, Step, Verdict};
+use crate::progress::{self, IndexProgress, Snapshot, WaitState};
 
 /// Between two looks, at first; it grows.
 const SOON: Duration = Duration::from_millis(100);
@@ -116,8 +116,8 @@ pub(crate) fn for_app(
     limit: WaitingFor,
 ) -> Result<(), Failure> {
     let mut patience = Patience::new(limit);
-    let mut told = Told::default();
-    let mut last: Option<Look> = None;
+    let mut told = ReportedSteps::default();
+    let mut last: Option<Snapshot> = None;
     loop {
         let looked = client.deployment(app).and_then(|it| Ok((it, client.instances_of(app)?)));
         if let Some((deployment, instances)) = patience.look(looked)? {
@@ -126,23 +126,23 @@ pub(crate) fn for_app(
                 patience.soon();
             }
             match &look.verdict {
-                Verdict::Done => {
+                WaitState::Done => {
                     let count = look.done.1;
                     return done(out, app, &patience, &format!("{count} of {count} instances run"));
                 }
-                Verdict::Failed(why) => {
+                WaitState::Failed(why) => {
                     return Err(Failure::waited(why.clone()).hint(format!(
                         "it is tried on: `volvox ps {app}` shows how it goes, `volvox history {app}` \
                          what to go back to"
                     )));
                 }
-                Verdict::Overtaken(why) => {
+                WaitState::Overtaken(why) => {
                     return Err(Failure::waited(why.clone()).hint(format!(
                         "`volvox history {app}` shows its definitions, `volvox diff {app}` what \
                          differs"
                     )));
                 }
-                Verdict::Going | Verdict::Waits(_) => last = Some(look),
+                WaitState::Going | WaitState::Waits(_) => last = Some(look),
             }
         }
         if !patience.pause() {
@@ -166,19 +166,19 @@ fn done(
 }
 
 /// What was missing when the time was up.
-fn in_vain(app: &ProcessGuid, last: Option<&Look>, limit: WaitingFor) -> Failure {
+fn in_vain(app: &ProcessGuid, last: Option<&Snapshot>, limit: WaitingFor) -> Failure {
     let span = span::show(limit.timeout);
     let Some(look) = last else {
         return Failure::waited(format!("{app}: the coordinator did not answer within {span}"));
     };
     let (done, of) = look.done;
     let missing = look.steps.iter().filter(|step| step.state != "RUNNING" || !step.note.is_empty());
-    let missing: Vec<String> = missing.take(5).map(Step::line).collect();
+    let missing: Vec<String> = missing.take(5).map(IndexProgress::line).collect();
     let mut message = format!("{app}: {done} of {of} instances are done after {span}");
     for line in &missing {
         message += &format!("\n{line}");
     }
-    if let Verdict::Waits(what) = &look.verdict {
+    if let WaitState::Waits(what) = &look.verdict {
         return Failure::waited(message).hint(what.clone());
     }
     let index = look.steps.iter().find(|step| step.state != "RUNNING").map_or(0, |step| step.index);
@@ -189,14 +189,14 @@ fn in_vain(app: &ProcessGuid, last: Option<&Look>, limit: WaitingFor) -> Failure
 
 /// What has been said of each index, so that only what is new is said.
 #[derive(Default)]
-struct Told {
-    steps: BTreeMap<(u32, String), Step>,
+struct ReportedSteps {
+    steps: BTreeMap<(u32, String), IndexProgress>,
     waits: String,
 }
 
-impl Told {
+impl ReportedSteps {
     /// Says what is new; whether there was anything.
-    fn tell(&mut self, out: &mut Output, look: &Look) -> Result<bool, Failure> {
+    fn tell(&mut self, out: &mut Output, look: &Snapshot) -> Result<bool, Failure> {
         let mut new = false;
         for step in &look.steps {
             let key = (step.index, step.definition_id.clone());
@@ -214,7 +214,7 @@ impl Told {
             }
             self.steps.insert(key, step.clone());
         }
-        if let Verdict::Waits(what) = &look.verdict
+        if let WaitState::Waits(what) = &look.verdict
             && self.waits != *what
         {
             self.waits.clone_from(what);

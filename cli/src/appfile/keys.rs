@@ -9,16 +9,16 @@ use crate::error::Failure;
 use crate::nearest::nearest;
 
 /// What a record may hold.
-pub(super) struct Known {
+pub(super) struct SchemaKeys {
     schema: Value,
     components: Components,
 }
 
-impl Known {
+impl SchemaKeys {
     pub(super) fn of<T: Schema>() -> Self {
         let mut components = Components::default();
         let schema = T::schema(&mut components);
-        Known { schema, components }
+        SchemaKeys { schema, components }
     }
 
     /// The keys of the record itself.
@@ -111,7 +111,7 @@ mod tests {
 
     fn check(given: Value) -> Result<(), String> {
         let Value::Object(given) = given else { panic!("no object") };
-        Known::of::<LrpDefinition>().check(&given).map_err(|failure| failure.message)
+        SchemaKeys::of::<LrpDefinition>().check(&given).map_err(|failure| failure.message)
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_names_are_those_of_the_record() {
-        let known = Known::of::<LrpDefinition>();
+        let known = SchemaKeys::of::<LrpDefinition>();
         assert!(known.names().contains(&"rootfs") && known.names().contains(&"sidecars"));
     }
 }

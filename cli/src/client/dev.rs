@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::place::Way;
+use super::endpoint::EndpointUrl;
 
 /// One folder for each `volvox dev` of this machine. What is in it does not survive a reboot, as its
 /// containers do not.
@@ -24,7 +24,7 @@ const CONNECT: Duration = Duration::from_millis(500);
 
 /// What it says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry {
+pub(crate) struct DevInstance {
     /// Its process.
     pub(crate) pid: u32,
     /// Where it keeps everything.
@@ -39,31 +39,31 @@ pub(crate) struct Entry {
     pub(crate) api: SocketAddr,
 }
 
-impl Entry {
+impl DevInstance {
     /// The entry in the folder of one of them; none: there is none, or none that can be read.
-    pub(crate) fn read(folder: &Path) -> Option<Entry> {
+    pub(crate) fn read(folder: &Path) -> Option<DevInstance> {
         toml::from_str(&std::fs::read_to_string(folder.join(ENTRY)).ok()?).ok()
     }
 }
 
 /// The ways to those that run and that this user may use, each with the file of the token it wants.
-pub(super) fn running(all: &Path) -> Vec<(Way, Option<PathBuf>)> {
+pub(super) fn running(all: &Path) -> Vec<(EndpointUrl, Option<PathBuf>)> {
     let entries = std::fs::read_dir(all).into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     folders.sort();
     folders.iter().filter_map(|folder| way(folder)).collect()
 }
 
-fn way(folder: &Path) -> Option<(Way, Option<PathBuf>)> {
-    let entry = Entry::read(folder)?;
+fn way(folder: &Path) -> Option<(EndpointUrl, Option<PathBuf>)> {
+    let entry = DevInstance::read(folder)?;
     let socket = folder.join(SOCKET);
     if UnixStream::connect(&socket).is_ok() {
-        return Some((Way::Unix(socket), None));
+        return Some((EndpointUrl::Unix(socket), None));
     }
     let token = folder.join(TOKEN);
     std::fs::File::open(&token).ok()?;
     TcpStream::connect_timeout(&entry.api, CONNECT).ok()?;
-    Some((Way::Url(format!("http://{}", entry.api)), Some(token)))
+    Some((EndpointUrl::Url(format!("http://{}", entry.api)), Some(token)))
 }
 
 #[cfg(test)]
@@ -76,7 +76,7 @@ mod tests {
     fn entry(all: &Path, name: &str, api: SocketAddr) -> PathBuf {
         let folder = all.join(name);
         std::fs::create_dir(&folder).unwrap();
-        let entry = Entry {
+        let entry = DevInstance {
             pid: 1,
             folder: "/tmp/x".into(),
             temporary: true,
@@ -85,7 +85,7 @@ mod tests {
             api,
         };
         std::fs::write(folder.join(ENTRY), toml::to_string(&entry).unwrap()).unwrap();
-        assert_eq!(Entry::read(&folder), Some(entry));
+        assert_eq!(DevInstance::read(&folder), Some(entry));
         folder
     }
 
@@ -100,12 +100,12 @@ mod tests {
         assert_eq!(running(all.path()), Vec::new());
         let token = folder.join(TOKEN);
         std::fs::write(&token, "vlx_1").unwrap();
-        let by_token = (Way::Url(format!("http://{api}")), Some(token));
+        let by_token = (EndpointUrl::Url(format!("http://{api}")), Some(token));
         assert_eq!(running(all.path()), vec![by_token.clone()]);
         let other = entry(all.path(), "1", "127.0.0.1:1".parse().unwrap());
         assert_eq!(running(all.path()), vec![by_token.clone()]);
         let socket = other.join(SOCKET);
         let _listener = UnixListener::bind(&socket).unwrap();
-        assert_eq!(running(all.path()), vec![by_token, (Way::Unix(socket), None)]);
+        assert_eq!(running(all.path()), vec![by_token, (EndpointUrl::Unix(socket), None)]);
     }
 }

@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use volvox_protocol::api::{ApiError, LifecycleResponse};
 use volvox_protocol::stream::{Frame, UPGRADE};
 
-use super::place::{Found, Way};
+use super::endpoint::{EndpointUrl, ResolvedEndpoint};
 use super::{CONNECT, PATIENCE, authorities, certificates};
 use crate::error::Failure;
 
@@ -77,14 +77,18 @@ pub(crate) struct Frames {
 
 impl Frames {
     /// Posts a request, and has the connection when the coordinator gives it.
-    pub(crate) fn open(found: &Found, path: &str, body: &str) -> Result<Frames, Failure> {
+    pub(crate) fn open(
+        found: &ResolvedEndpoint,
+        path: &str,
+        body: &str,
+    ) -> Result<Frames, Failure> {
         let place = &found.way;
         let lost = |error: io::Error| {
             Failure::unreachable(format!("cannot reach the coordinator at {place}: {error}"))
         };
         let (plain, host) = connect(found).map_err(lost)?;
         let tls = match (&found.way, host) {
-            (Way::Url(url), Some(host)) if url.starts_with("https://") => {
+            (EndpointUrl::Url(url), Some(host)) if url.starts_with("https://") => {
                 let name = ServerName::try_from(host)
                     .map_err(|error| Failure::usage(format!("{url}: {error}")))?;
                 let mut tls = ClientConnection::new(Arc::new(config(found)?), name)
@@ -255,10 +259,10 @@ impl AsFd for Frames {
 }
 
 /// Connects; the name of the host, where there is one.
-fn connect(found: &Found) -> io::Result<(Plain, Option<String>)> {
+fn connect(found: &ResolvedEndpoint) -> io::Result<(Plain, Option<String>)> {
     let url = match &found.way {
-        Way::Unix(path) => return Ok((Plain::Unix(UnixStream::connect(path)?), None)),
-        Way::Url(url) => url,
+        EndpointUrl::Unix(path) => return Ok((Plain::Unix(UnixStream::connect(path)?), None)),
+        EndpointUrl::Url(url) => url,
     };
     let (usual, rest) = match url.strip_prefix("https://") {
         Some(rest) => (443, rest),
@@ -287,7 +291,7 @@ fn connect(found: &Found) -> io::Result<(Plain, Option<String>)> {
 }
 
 /// TLS as for the other calls: the same authorities, the same certificate of ours.
-fn config(found: &Found) -> Result<ClientConfig, Failure> {
+fn config(found: &ResolvedEndpoint) -> Result<ClientConfig, Failure> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(authorities(found)?);
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -7,7 +7,7 @@ const MOST_BYTES: usize = 16 << 20;
 
 /// One thing that the stream said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Event {
+pub(crate) struct SseEvent {
     /// Its place in the stream; empty: it has none.
     pub(crate) id: String,
     /// What kind; empty: only the place is told.
@@ -17,8 +17,8 @@ pub(crate) struct Event {
 }
 
 /// Reads one event; none: the stream has ended.
-pub(crate) fn next(from: &mut impl BufRead) -> io::Result<Option<Event>> {
-    let mut event = Event::default();
+pub(crate) fn next(from: &mut impl BufRead) -> io::Result<Option<SseEvent>> {
+    let mut event = SseEvent::default();
     let mut some = false;
     let mut line = Vec::new();
     let mut read = 0;

@@ -16,7 +16,7 @@ use crate::error::Failure;
 use crate::output::{Cell, Style, Table};
 
 /// An app in one line.
-pub(super) struct Line {
+pub(super) struct AppRow {
     deployment: Arc<LrpDeployment>,
     running: u32,
     crashes: u32,
@@ -28,7 +28,7 @@ pub(super) fn run(context: &mut Context) -> Result<(), Failure> {
     context.out.show(&json!({ "apps": document }), |out| out.table(&table(&lines)))
 }
 
-pub(super) fn lines(client: &Client) -> Result<Vec<Line>, Failure> {
+pub(super) fn lines(client: &Client) -> Result<Vec<AppRow>, Failure> {
     let request = LrpDeploymentsRequest::default();
     let all: LrpDeploymentsResponse = client.call("/v1/lrp_deployments/list", &request)?;
     let instances = client.instances(&ActualLrpsRequest::default())?;
@@ -36,7 +36,7 @@ pub(super) fn lines(client: &Client) -> Result<Vec<Line>, Failure> {
 }
 
 /// An index counts once, however many records it has while an update rolls.
-fn counted(deployments: Vec<Arc<LrpDeployment>>, instances: &[Arc<ActualLrp>]) -> Vec<Line> {
+fn counted(deployments: Vec<Arc<LrpDeployment>>, instances: &[Arc<ActualLrp>]) -> Vec<AppRow> {
     let mut by_app: BTreeMap<&str, BTreeMap<u32, (bool, u32)>> = BTreeMap::new();
     for lrp in instances {
         let its = by_app.entry(lrp.process_guid.as_str()).or_default();
@@ -50,7 +50,7 @@ fn counted(deployments: Vec<Arc<LrpDeployment>>, instances: &[Arc<ActualLrp>]) -
         let wanted = its.range(..deployment.instances);
         let running = wanted.filter(|(_, (runs, _))| *runs).count();
         let crashes = its.values().map(|(_, crashes)| *crashes).sum();
-        Line { running: u32::try_from(running).unwrap_or(u32::MAX), crashes, deployment }
+        AppRow { running: u32::try_from(running).unwrap_or(u32::MAX), crashes, deployment }
     });
     lines.collect()
 }
@@ -72,7 +72,7 @@ pub(super) fn update(deployment: &LrpDeployment) -> String {
     format!("{way} {done}/{of}{pause}")
 }
 
-pub(super) fn document(line: &Line) -> Value {
+pub(super) fn document(line: &AppRow) -> Value {
     let it = &line.deployment;
     json!({
         "name": it.process_guid, "domain": it.domain, "instances": it.instances,
@@ -82,7 +82,7 @@ pub(super) fn document(line: &Line) -> Value {
     })
 }
 
-pub(super) fn table(lines: &[Line]) -> Table {
+pub(super) fn table(lines: &[AppRow]) -> Table {
     let mut table = Table::new(&["APP", "DOMAIN", "RUNNING", "CRASHES", "DEFINITION", "UPDATE"]);
     for line in lines {
         let it = &line.deployment;

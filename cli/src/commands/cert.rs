@@ -13,7 +13,7 @@ use volvox_protocol::role::Role;
 
 use crate::Context;
 use crate::args::{CertCommand, CertIssueArgs};
-use crate::client::place;
+use crate::client::endpoint;
 use crate::error::Failure;
 
 pub(super) fn run(context: &mut Context, command: CertCommand) -> Result<(), Failure> {
@@ -62,7 +62,7 @@ fn key(given: Option<&Path>) -> Result<KeyPair, Failure> {
         return KeyPair::generate()
             .map_err(|error| Failure::failed(format!("make a key: {error}")));
     };
-    let text = place::read(path, "the private key")?;
+    let text = endpoint::read(path, "the private key")?;
     KeyPair::from_pem(&text).map_err(|error| {
         Failure::usage(format!("{}: no private key that can be used: {error}", path.display()))
             .hint("PKCS#8 in PEM is wanted: openssl pkcs8 -topk8 -nocrypt -in OLD -out NEW")

@@ -1,12 +1,12 @@
 //! `volvox dev`: a coordinator and cells on this machine in one command, for as long as it runs.
 //!
 //! `layout` says who has which addresses, `slot` keeps two of them apart, `cluster` brings one up and
-//! takes it away, `crew` looks after the processes, `client/dev.rs` lets other commands find it.
+//! takes it away, `processes` looks after the processes, `client/dev.rs` lets other commands find it.
 
 pub(crate) mod child;
 mod cluster;
-mod crew;
 mod layout;
+mod processes;
 mod remove;
 mod signals;
 mod slot;
@@ -22,13 +22,13 @@ use serde_json::json;
 
 use self::child::{Child, OURSELVES};
 use self::cluster::Cluster;
-use self::crew::{Crew, Stop};
-use self::layout::{NUMBERS, Room};
-use self::slot::{Folder, Slot};
+use self::layout::{CellLayout, NUMBERS};
+use self::processes::{Processes, Stop};
+use self::slot::{ClusterDir, DevSlot};
 use crate::Context;
 use crate::appfile;
 use crate::args::DevArgs;
-use crate::client::place;
+use crate::client::endpoint;
 use crate::error::Failure;
 use crate::output::{Output, Style};
 use volvox_protocol::time::span;
@@ -49,7 +49,7 @@ pub(super) fn run(context: &mut Context, args: &DevArgs) -> Result<(), Failure> 
             .hint("try `sudo volvox dev`; commands such as `volvox ps` then need none"));
     }
     let programs = programs(args.programs.as_deref())?;
-    let mut crew = Crew::new()?;
+    let mut crew = Processes::new()?;
     if args.clean {
         return clean(context, &crew, &programs, args.folder.as_deref());
     }
@@ -88,11 +88,11 @@ pub(super) fn run(context: &mut Context, args: &DevArgs) -> Result<(), Failure> 
 }
 
 /// Takes a folder and a number, and writes the configurations. When that fails, nothing is left.
-fn prepare(crew: &Crew, args: &DevArgs, programs: Programs) -> Result<Cluster, Failure> {
-    let folder = Folder::open(args.folder.as_deref())?;
+fn prepare(crew: &Processes, args: &DevArgs, programs: Programs) -> Result<Cluster, Failure> {
+    let folder = ClusterDir::open(args.folder.as_deref())?;
     let (place, temporary) = (folder.path.clone(), folder.temporary);
     let prepare = || {
-        let (slot, layout) = Slot::take(&folder.path, args.cells)?;
+        let (slot, layout) = DevSlot::take(&folder.path, args.cells)?;
         if let Some(left) = &slot.left
             && left.cells != args.cells
         {
@@ -116,7 +116,7 @@ fn prepare(crew: &Crew, args: &DevArgs, programs: Programs) -> Result<Cluster, F
 /// Brings it up and stays until it is to end.
 fn live(
     context: &mut Context,
-    crew: &mut Crew,
+    crew: &mut Processes,
     cluster: &Cluster,
     args: &DevArgs,
 ) -> Result<Infallible, Stop> {
@@ -144,7 +144,7 @@ fn live(
 /// Applies app files, as `volvox apply --wait` does.
 fn apply(
     out: &mut Output,
-    crew: &mut Crew,
+    crew: &mut Processes,
     cluster: &Cluster,
     files: &[PathBuf],
 ) -> Result<(), Stop> {
@@ -179,7 +179,7 @@ fn say(out: &mut Output, part: &str, text: &str) -> Result<(), Failure> {
 fn welcome(context: &mut Context, cluster: &Cluster, begun: Instant) -> Result<(), Failure> {
     let waited = begun.elapsed();
     let is_found =
-        place::find(&context.place).is_ok_and(|found| found.way.to_string() == cluster.way());
+        endpoint::find(&context.place).is_ok_and(|found| found.way.to_string() == cluster.way());
     let out = &mut context.out;
     let folder = &cluster.folder.path;
     let (way, api) = (cluster.way(), format!("http://{}", cluster.api));
@@ -240,7 +240,7 @@ fn goodbye(out: &mut Output, folder: &Path, temporary: bool) -> Result<(), Failu
 /// Removes what those that were killed have left.
 fn clean(
     context: &mut Context,
-    crew: &Crew,
+    crew: &Processes,
     programs: &Programs,
     only: Option<&Path>,
 ) -> Result<(), Failure> {
@@ -249,7 +249,7 @@ fn clean(
     let is_meant = |it: &Path| only.as_deref().is_none_or(|only| only == it);
     // Each is seen once, even if it could not be forgotten.
     for _ in 0..NUMBERS {
-        let Some(slot) = Slot::left_behind(is_meant)? else { break };
+        let Some(slot) = DevSlot::left_behind(is_meant)? else { break };
         let Some(left) = slot.left.clone() else { break };
         remove::containers(crew, programs, &left.folder, left.cells)?;
         if left.temporary {
@@ -299,7 +299,7 @@ fn programs(given: Option<&Path>) -> Result<Programs, Failure> {
 }
 
 /// What each of the cells may have: its share of the machine.
-fn room(folder: &Path, cells: u8) -> Result<Room, Failure> {
+fn room(folder: &Path, cells: u8) -> Result<CellLayout, Failure> {
     let failed = |what: &str| Failure::failed(format!("cannot find out how much {what} there is"));
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
@@ -308,7 +308,7 @@ fn room(folder: &Path, cells: u8) -> Result<Room, Failure> {
     let disk = nix::sys::statvfs::statvfs(folder).map_err(|_| failed("disk"))?;
     let disk_mb = disk.blocks_available().saturating_mul(disk.fragment_size()) >> 20;
     let cells = u64::from(cells);
-    Ok(Room { memory_mb: memory_mb / cells, disk_mb: disk_mb / cells })
+    Ok(CellLayout { memory_mb: memory_mb / cells, disk_mb: disk_mb / cells })
 }
 
 /// Writes a file that only its owner can read.

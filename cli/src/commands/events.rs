@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::Context;
 use crate::args::EventsArgs;
-use crate::client::sse::{self, Event};
+use crate::client::sse::{self, SseEvent};
 use crate::error::{Code, Failure};
 use crate::output::{Output, Style};
 use crate::wait::Reconnect;
@@ -99,7 +99,7 @@ impl Reader {
     }
 }
 
-fn tell(out: &mut Output, event: &Event) -> Result<(), Failure> {
+fn tell(out: &mut Output, event: &SseEvent) -> Result<(), Failure> {
     let data: Value = serde_json::from_str(&event.data)
         .unwrap_or_else(|_| json!({ "message": event.data.clone() }));
     if out.is_json() {

@@ -13,7 +13,7 @@ use crate::error::Failure;
 use crate::output::{Cell, Style, Table, age};
 
 /// One definition, and what it is to its app.
-struct Entry {
+struct HistoryRow {
     id: DefinitionId,
     role: &'static str,
     retired_at: Timestamp,
@@ -54,11 +54,11 @@ pub(super) fn run(context: &mut Context, args: &HistoryArgs) -> Result<(), Failu
 }
 
 /// The active one, others that instances are made from, then those of the past, the latest first.
-fn entries(deployment: &LrpDeployment) -> Vec<Entry> {
-    let mut all: Vec<Entry> = deployment
+fn entries(deployment: &LrpDeployment) -> Vec<HistoryRow> {
+    let mut all: Vec<HistoryRow> = deployment
         .definitions
         .iter()
-        .map(|(id, definition)| Entry {
+        .map(|(id, definition)| HistoryRow {
             id: id.clone(),
             role: if *id == deployment.active_definition_id {
                 "active"
@@ -72,10 +72,10 @@ fn entries(deployment: &LrpDeployment) -> Vec<Entry> {
         })
         .collect();
     all.sort_by_key(|entry| entry.role);
-    let mut past: Vec<Entry> = deployment
+    let mut past: Vec<HistoryRow> = deployment
         .history
         .iter()
-        .map(|past| Entry {
+        .map(|past| HistoryRow {
             id: past.definition_id.clone(),
             role: "past",
             retired_at: past.retired_at,

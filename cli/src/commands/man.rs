@@ -6,11 +6,11 @@ use clap::{Command, CommandFactory as _};
 use serde_json::json;
 
 use crate::Context;
-use crate::args::{Arguments, ManArgs};
+use crate::args::{CliArguments, ManArgs};
 use crate::error::Failure;
 
 pub(super) fn run(context: &mut Context, args: &ManArgs) -> Result<(), Failure> {
-    let mut command = Arguments::command();
+    let mut command = CliArguments::command();
     command.build();
     let Some(folder) = &args.to else {
         let page = page(&command)?;

@@ -3,7 +3,7 @@
 use serde_json::json;
 use volvox_protocol::api::CellStatesResponse;
 
-use super::apps::{self, Line};
+use super::apps::{self, AppRow};
 use super::cells;
 use crate::Context;
 use crate::args::TopArgs;
@@ -43,11 +43,11 @@ pub(super) fn run(context: &mut Context, args: &TopArgs) -> Result<(), Failure> 
     }
 }
 
-fn look(client: &Client) -> Result<(CellStatesResponse, Vec<Line>), Failure> {
+fn look(client: &Client) -> Result<(CellStatesResponse, Vec<AppRow>), Failure> {
     Ok((cells::states(client)?, apps::lines(client)?))
 }
 
-fn head(client: &Client, states: &CellStatesResponse, lines: &[Line]) -> String {
+fn head(client: &Client, states: &CellStatesResponse, lines: &[AppRow]) -> String {
     let held = cells::hold(states).map(|held| format!(" · {held}")).unwrap_or_default();
     let (cells, apps) = (states.cells.len(), lines.len());
     format!("{} · {cells} cells · {apps} apps · q ends{held}", client.place())

@@ -32,8 +32,8 @@ fn lrp(index: u32, definition: &str, state: &str, more: Value) -> Arc<ActualLrp>
     Arc::new(serde_json::from_value(value).unwrap())
 }
 
-fn states(look: &Look) -> Vec<String> {
-    look.steps.iter().map(Step::line).collect()
+fn states(look: &Snapshot) -> Vec<String> {
+    look.steps.iter().map(IndexProgress::line).collect()
 }
 
 fn rolling(border: u32, in_flight: &[u32]) -> LrpDeployment {
@@ -54,14 +54,14 @@ fn a_new_app_is_done_when_all_of_it_runs() {
     let running = |index| lrp(index, "new", "RUNNING", json!({}));
     let claimed = lrp(1, "new", "CLAIMED", json!({}));
     let half = look(&app(2), &[running(0), claimed], None);
-    assert_eq!((&half.verdict, half.done), (&Verdict::Going, (1, 2)));
+    assert_eq!((&half.verdict, half.done), (&WaitState::Going, (1, 2)));
     assert_eq!(states(&half), ["web/0 running on a (new)", "web/1 claimed on a (new)"]);
-    assert_eq!(look(&app(2), &[running(0), running(1)], None).verdict, Verdict::Done);
-    assert_eq!(look(&app(0), &[], None).verdict, Verdict::Done, "none are wanted");
+    assert_eq!(look(&app(2), &[running(0), running(1)], None).verdict, WaitState::Done);
+    assert_eq!(look(&app(0), &[], None).verdict, WaitState::Done, "none are wanted");
     let unready = lrp(1, "new", "RUNNING", json!({"routable": false}));
-    assert_eq!(look(&app(2), &[running(0), unready], None).verdict, Verdict::Going);
+    assert_eq!(look(&app(2), &[running(0), unready], None).verdict, WaitState::Going);
     let beyond = look(&app(1), &[running(0), running(1)], None);
-    assert_eq!(beyond.verdict, Verdict::Going, "what is too much has to go");
+    assert_eq!(beyond.verdict, WaitState::Going, "what is too much has to go");
     assert_eq!(states(&beyond)[1], "web/1 stopping on a (new)");
 }
 
@@ -70,10 +70,10 @@ fn what_holds_it_up_is_told() {
     let nowhere = lrp(0, "new", "UNCLAIMED", json!({"placement_error": "no room", "cell_id": ""}));
     let seen = look(&app(1), &[nowhere], None);
     assert_eq!(states(&seen), ["web/0 unclaimed (new): no room"]);
-    assert_eq!(seen.verdict, Verdict::Going);
+    assert_eq!(seen.verdict, WaitState::Going);
     let crashed = lrp(0, "new", "CRASHED", json!({"crash_count": 4, "crash_reason": "exit 1"}));
     let failed = look(&app(1), &[crashed], None).verdict;
-    assert_eq!(failed, Verdict::Failed("web/0 has crashed 4 times in a row: exit 1".to_owned()));
+    assert_eq!(failed, WaitState::Failed("web/0 has crashed 4 times in a row: exit 1".to_owned()));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn an_update_is_told_index_by_index() {
     let there =
         [lrp(0, "new", "RUNNING", json!({})), lrp(1, "new", "CLAIMED", json!({})), old(1), old(2)];
     let seen = look(&rolling(2, &[1]), &there, Some(&id("new")));
-    assert_eq!((&seen.verdict, seen.done), (&Verdict::Going, (1, 3)));
+    assert_eq!((&seen.verdict, seen.done), (&WaitState::Going, (1, 3)));
     let expected =
         ["web/0 running on a (new)", "web/1 claimed on a (new)", "web/2 waiting on a (old)"];
     assert_eq!(states(&seen), expected);
@@ -95,19 +95,19 @@ fn an_update_that_waits_or_fails_says_so() {
         deployment.roll.as_mut().unwrap().pause = Some(pause);
     };
     set(&mut paused, RolloutPause::Canary);
-    let Verdict::Waits(what) = look(&paused, &[], None).verdict else { panic!("does not wait") };
+    let WaitState::Waits(what) = look(&paused, &[], None).verdict else { panic!("does not wait") };
     assert!(what.contains("volvox promote web"), "{what}");
     set(&mut paused, RolloutPause::Asked);
-    assert!(matches!(look(&paused, &[], None).verdict, Verdict::Waits(_)));
+    assert!(matches!(look(&paused, &[], None).verdict, WaitState::Waits(_)));
     set(&mut paused, RolloutPause::Stalled);
-    assert!(matches!(look(&paused, &[], None).verdict, Verdict::Failed(_)));
+    assert!(matches!(look(&paused, &[], None).verdict, WaitState::Failed(_)));
     let mut back = app(3);
     back.active_definition_id = id("old");
     back.roll = Some(Box::new(Rollout::falling(Timestamp::ZERO, id("new"), 3, "no progress")));
     let overtaken = |deployment: &LrpDeployment| {
         let seen = look(deployment, &[], Some(&id("new")));
         assert!(seen.steps.is_empty(), "what is not wanted is not told of");
-        let Verdict::Overtaken(why) = seen.verdict else { panic!("goes on") };
+        let WaitState::Overtaken(why) = seen.verdict else { panic!("goes on") };
         why
     };
     assert_eq!(overtaken(&back), "the update of web was taken back to old: no progress");

@@ -8,13 +8,13 @@ use std::time::Duration;
 use volvox_protocol::api::{JoinTokenRequest, JoinTokenResponse, MemberRole};
 
 use super::child::{Child, last_lines};
-use super::crew::{Crew, Stop};
-use super::layout::{self, Layout, Places, Room};
-use super::slot::{self, Folder, Slot};
+use super::layout::{self, CellLayout, Layout, Places};
+use super::processes::{Processes, Stop};
+use super::slot::{self, ClusterDir, DevSlot};
 use super::{Programs, remove};
 use crate::client::Client;
-use crate::client::dev::{Entry, SOCKET, TOKEN};
-use crate::client::place::{Found, Way};
+use crate::client::dev::{DevInstance, SOCKET, TOKEN};
+use crate::client::endpoint::{EndpointUrl, ResolvedEndpoint};
 use crate::commands::cells;
 use crate::error::Failure;
 
@@ -24,8 +24,8 @@ const READY: Duration = Duration::from_secs(60);
 const TOKEN_LIFETIME_S: u32 = 600;
 
 pub(super) struct Cluster {
-    pub(super) folder: Folder,
-    pub(super) slot: Slot,
+    pub(super) folder: ClusterDir,
+    pub(super) slot: DevSlot,
     pub(super) layout: Layout,
     pub(super) api: SocketAddr,
     programs: Programs,
@@ -35,16 +35,16 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn new(
-        folder: Folder,
-        slot: Slot,
+        folder: ClusterDir,
+        slot: DevSlot,
         layout: Layout,
         programs: Programs,
     ) -> Result<Self, Failure> {
         let address = layout.coordinator();
         let api = free_tcp(address, 8_889)?;
         let mesh = free_udp(address, 8_890)?;
-        let client = Client::new(&Found {
-            way: Way::Unix(slot.path.join(SOCKET)),
+        let client = Client::new(&ResolvedEndpoint {
+            way: EndpointUrl::Unix(slot.path.join(SOCKET)),
             token: None,
             ca: None,
             certificate: None,
@@ -68,7 +68,7 @@ impl Cluster {
 
     /// Says of itself what others need to find it, and to clean up after it.
     pub(super) fn tell(&self) -> Result<(), Failure> {
-        let entry = Entry {
+        let entry = DevInstance {
             pid: std::process::id(),
             folder: self.folder.path.clone(),
             temporary: self.folder.temporary,
@@ -81,7 +81,7 @@ impl Cluster {
 
     /// Writes all configurations, before anything else: those of an earlier life of this folder may
     /// name what is another's now.
-    pub(super) fn configure(&self, room: Room) -> Result<(), Failure> {
+    pub(super) fn configure(&self, room: CellLayout) -> Result<(), Failure> {
         let socket = self.slot.path.join(SOCKET);
         let text = layout::coordinator(&self.data(), &socket, self.api, self.mesh);
         self.write("coordinator", &text)?;
@@ -98,7 +98,7 @@ impl Cluster {
     }
 
     /// Starts the coordinator, and waits until it answers.
-    pub(super) fn start_coordinator(&self, crew: &mut Crew) -> Result<(), Stop> {
+    pub(super) fn start_coordinator(&self, crew: &mut Processes) -> Result<(), Stop> {
         let config = self.config("coordinator");
         let words = ["run", "--config"].map(OsStr::new);
         let words = [words[0], words[1], config.as_os_str()];
@@ -130,7 +130,7 @@ impl Cluster {
     }
 
     /// Starts a cell: it joins, unless it has in an earlier life of this folder.
-    pub(super) fn start_cell(&self, crew: &mut Crew, cell: u8) -> Result<(), Stop> {
+    pub(super) fn start_cell(&self, crew: &mut Processes, cell: u8) -> Result<(), Stop> {
         let name = layout::name(cell);
         let config = self.config(&name);
         if !self.folder.path.join(&name).join("mesh/member.pem").exists() {
@@ -141,7 +141,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn join(&self, crew: &mut Crew, name: &str, config: &Path) -> Result<(), Stop> {
+    fn join(&self, crew: &mut Processes, name: &str, config: &Path) -> Result<(), Stop> {
         let request = JoinTokenRequest {
             role: MemberRole::Cell,
             cell_id: name.to_owned(),
@@ -172,7 +172,7 @@ impl Cluster {
     }
 
     /// Waits until the coordinator hears a cell.
-    pub(super) fn until_ready(&self, crew: &mut Crew, cell: u8) -> Result<(), Stop> {
+    pub(super) fn until_ready(&self, crew: &mut Processes, cell: u8) -> Result<(), Stop> {
         let name = layout::name(cell);
         let is_heard = || {
             let states = cells::states(&self.client);
@@ -195,7 +195,7 @@ impl Cluster {
 
     /// Ends everything and removes what is not to stay. What could not be removed is told, and stays
     /// for `volvox dev --clean`.
-    pub(super) fn end(self, crew: &mut Crew) -> Result<(), Failure> {
+    pub(super) fn end(self, crew: &mut Processes) -> Result<(), Failure> {
         crew.end(|name| name.starts_with("the agent"));
         let removed =
             remove::containers(crew, &self.programs, &self.folder.path, self.layout.cells);

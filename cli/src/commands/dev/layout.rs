@@ -78,7 +78,7 @@ pub(super) fn is_routed(line: &str, number: u8, base: [u8; 2]) -> bool {
 
 /// The room of one cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Room {
+pub(super) struct CellLayout {
     pub(super) memory_mb: u64,
     pub(super) disk_mb: u64,
 }
@@ -112,7 +112,7 @@ pub(super) fn agent(
     layout: &Layout,
     cell: u8,
     places: Places<'_>,
-    room: Room,
+    room: CellLayout,
     mesh: SocketAddr,
     coordinator: SocketAddr,
 ) -> String {
@@ -199,7 +199,7 @@ mod tests {
         let made: toml::Table = coordinator(odd, odd, address, address).parse().unwrap();
         assert_eq!(made["data_dir"].as_str(), odd.to_str());
         let places = Places { state: odd, run: odd, shim: odd };
-        let room = Room { memory_mb: 1, disk_mb: 2 };
+        let room = CellLayout { memory_mb: 1, disk_mb: 2 };
         let made: toml::Table = agent(&layout, 2, places, room, address, address).parse().unwrap();
         assert_eq!(made["network"]["subnet"].as_str(), Some("10.254.1.0/24"));
         assert_eq!(made["network"]["first_port"].as_integer(), Some(61_656));

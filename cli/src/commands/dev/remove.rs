@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::Programs;
 use super::child::Child;
-use super::crew::Crew;
 use super::layout;
+use super::processes::Processes;
 use crate::error::Failure;
 
 /// What the cells have to remove their containers.
@@ -18,7 +18,7 @@ const TRIES: u32 = 3;
 
 /// Removes the containers of all cells, each by its agent's program. Their agents have ended.
 pub(super) fn containers(
-    crew: &Crew,
+    crew: &Processes,
     programs: &Programs,
     folder: &Path,
     cells: u8,

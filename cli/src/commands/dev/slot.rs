@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::layout::{self, BASES, Layout, NUMBERS};
-use crate::client::dev::{ENTRY, Entry, FOLDER};
+use crate::client::dev::{DevInstance, ENTRY, FOLDER};
 use crate::error::Failure;
 use crate::random;
 
@@ -23,15 +23,15 @@ const CLEANING: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Where everything of a cluster is kept.
-pub(super) struct Folder {
+pub(super) struct ClusterDir {
     pub(super) path: PathBuf,
     pub(super) temporary: bool,
     _lock: Flock<File>,
 }
 
-impl Folder {
+impl ClusterDir {
     /// The given folder, or a new temporary one.
-    pub(super) fn open(given: Option<&Path>) -> Result<Folder, Failure> {
+    pub(super) fn open(given: Option<&Path>) -> Result<ClusterDir, Failure> {
         let path = match given {
             Some(path) => path.to_owned(),
             None => std::env::temp_dir().join(random::name("volvox-dev")?),
@@ -50,7 +50,7 @@ impl Folder {
             .hint("choose a new folder, or an empty one"));
         }
         match lock(&path)? {
-            Some(lock) => Ok(Folder { path, temporary: given.is_none(), _lock: lock }),
+            Some(lock) => Ok(ClusterDir { path, temporary: given.is_none(), _lock: lock }),
             None => {
                 let by = entries().into_iter().find(|(_, entry)| entry.folder == path);
                 let by = by.map_or(String::new(), |(_, entry)| format!(" (process {})", entry.pid));
@@ -63,24 +63,24 @@ impl Folder {
 }
 
 /// A number that is ours until this is dropped.
-pub(super) struct Slot {
+pub(super) struct DevSlot {
     /// Its folder below [`FOLDER`]: sockets, and what a reboot may forget.
     pub(super) path: PathBuf,
     /// What somebody who was killed has left.
-    pub(super) left: Option<Entry>,
+    pub(super) left: Option<DevInstance>,
     _lock: Flock<File>,
 }
 
-impl Slot {
+impl DevSlot {
     /// Takes the number that this folder had when it was left behind, else one that is free, with a
     /// place for the containers.
-    pub(super) fn take(folder: &Path, cells: u8) -> Result<(Slot, Layout), Failure> {
+    pub(super) fn take(folder: &Path, cells: u8) -> Result<(DevSlot, Layout), Failure> {
         let left = || entries().into_iter().find(|(_, entry)| entry.folder == folder);
         if let Some((number, _)) = left() {
             // Nobody else is at work in this folder. But somebody may be looking, or cleaning up.
             let end = Instant::now() + CLEANING;
             while left().is_some() && Instant::now() < end {
-                if let Some(slot) = Slot::lock(number)?
+                if let Some(slot) = DevSlot::lock(number)?
                     && let Some(base) = slot.left.as_ref().map(|it| it.base)
                 {
                     return Ok((slot, Layout { number, cells, base }));
@@ -89,7 +89,7 @@ impl Slot {
             }
         }
         for number in 0..NUMBERS {
-            let Some(slot) = Slot::lock(number)? else { continue };
+            let Some(slot) = DevSlot::lock(number)? else { continue };
             // Else somebody's containers may still be there.
             if slot.left.is_none() {
                 match free_base(number) {
@@ -106,10 +106,12 @@ impl Slot {
     }
 
     /// The next one that was left behind, that nobody is at work in, and that is meant.
-    pub(super) fn left_behind(is_meant: impl Fn(&Path) -> bool) -> Result<Option<Slot>, Failure> {
+    pub(super) fn left_behind(
+        is_meant: impl Fn(&Path) -> bool,
+    ) -> Result<Option<DevSlot>, Failure> {
         for (number, entry) in entries() {
             if is_meant(&entry.folder)
-                && let Some(slot) = Slot::lock(number)?
+                && let Some(slot) = DevSlot::lock(number)?
                 && slot.left.is_some()
             {
                 return Ok(Some(slot));
@@ -118,15 +120,15 @@ impl Slot {
         Ok(None)
     }
 
-    fn lock(number: u8) -> Result<Option<Slot>, Failure> {
+    fn lock(number: u8) -> Result<Option<DevSlot>, Failure> {
         let all = Path::new(FOLDER);
         let made = DirBuilder::new().recursive(true).mode(0o755).create(all);
         made.map_err(|error| failed(all, &error))?;
         let path = path(number);
         make(&path)?;
         let Some(lock) = lock(&path)? else { return Ok(None) };
-        let left = Entry::read(&path);
-        Ok(Some(Slot { path, left, _lock: lock }))
+        let left = DevInstance::read(&path);
+        Ok(Some(DevSlot { path, left, _lock: lock }))
     }
 
     /// Removes its folder. The lock goes last, so that nobody finds a half of it; the next one copes
@@ -150,19 +152,19 @@ fn path(number: u8) -> PathBuf {
 }
 
 /// What is said by those that run and those that were killed.
-fn entries() -> Vec<(u8, Entry)> {
-    let read = |number| Some((number, Entry::read(&path(number))?));
+fn entries() -> Vec<(u8, DevInstance)> {
+    let read = |number| Some((number, DevInstance::read(&path(number))?));
     (0..NUMBERS).filter_map(read).collect()
 }
 
 /// Those whose process is no more: not for sure, but without disturbing anybody.
-pub(super) fn killed() -> Vec<Entry> {
-    let is_gone = |entry: &Entry| !Path::new("/proc").join(entry.pid.to_string()).exists();
+pub(super) fn killed() -> Vec<DevInstance> {
+    let is_gone = |entry: &DevInstance| !Path::new("/proc").join(entry.pid.to_string()).exists();
     entries().into_iter().map(|(_, entry)| entry).filter(is_gone).collect()
 }
 
 /// Writes what this one says of itself.
-pub(super) fn tell(slot: &Slot, entry: &Entry) -> Result<(), Failure> {
+pub(super) fn tell(slot: &DevSlot, entry: &DevInstance) -> Result<(), Failure> {
     let file = slot.path.join(ENTRY);
     let text = toml::to_string(entry).map_err(|error| failed(&file, &error))?;
     std::fs::write(&file, text).map_err(|error| failed(&file, &error))
@@ -219,14 +221,14 @@ mod tests {
     fn a_folder_is_one_s_at_a_time_and_nobody_else_s_data() {
         let all = tempfile::tempdir().unwrap();
         let path = all.path().join("new/one");
-        let first = Folder::open(Some(&path)).unwrap();
+        let first = ClusterDir::open(Some(&path)).unwrap();
         assert!(!first.temporary);
-        let refused = Folder::open(Some(&path)).err().unwrap();
+        let refused = ClusterDir::open(Some(&path)).err().unwrap();
         assert_eq!(refused.code, Code::Refused, "{refused:?}");
         std::fs::write(path.join("more"), "").unwrap();
         drop(first);
-        drop(Folder::open(Some(&path)).unwrap());
-        let refused = Folder::open(Some(all.path())).err().unwrap();
+        drop(ClusterDir::open(Some(&path)).unwrap());
+        let refused = ClusterDir::open(Some(all.path())).err().unwrap();
         assert_eq!(refused.code, Code::Usage, "{refused:?}");
         assert!(!all.path().join(LOCK).exists());
     }

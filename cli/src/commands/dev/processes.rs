@@ -30,14 +30,14 @@ impl From<Failure> for Stop {
     }
 }
 
-pub(super) struct Crew {
+pub(super) struct Processes {
     signals: Signals,
     children: Vec<Child>,
 }
 
-impl Crew {
-    pub(super) fn new() -> Result<Crew, Failure> {
-        Ok(Crew { signals: Signals::hold()?, children: Vec::new() })
+impl Processes {
+    pub(super) fn new() -> Result<Processes, Failure> {
+        Ok(Processes { signals: Signals::hold()?, children: Vec::new() })
     }
 
     /// A child that is to live for as long as we do.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::dev;
-use crate::args::Place;
+use crate::args::Endpoint;
 use crate::error::Failure;
 use crate::nearest::nearest;
 
@@ -20,26 +20,26 @@ const MOST_BYTES: u64 = 1 << 20;
 
 /// How the coordinator is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum EndpointUrl {
     /// A socket on this machine.
     Unix(PathBuf),
     /// `http://host:port` or `https://host:port`, without a path.
     Url(String),
 }
 
-impl std::fmt::Display for Way {
+impl std::fmt::Display for EndpointUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Way::Unix(path) => write!(f, "unix:{}", path.display()),
-            Way::Url(url) => f.write_str(url),
+            EndpointUrl::Unix(path) => write!(f, "unix:{}", path.display()),
+            EndpointUrl::Url(url) => f.write_str(url),
         }
     }
 }
 
 /// Everything that is needed to speak to the coordinator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub(crate) way: Way,
+pub(crate) struct ResolvedEndpoint {
+    pub(crate) way: EndpointUrl,
     pub(crate) token: Option<String>,
     /// PEM of the authorities that are trusted.
     pub(crate) ca: Option<PathBuf>,
@@ -52,7 +52,7 @@ pub(crate) struct Found {
 /// The configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Config {
+struct CliConfig {
     api: Option<String>,
     token: Option<String>,
     token_file: Option<PathBuf>,
@@ -64,37 +64,37 @@ struct Config {
 const KEYS: [&str; 6] = ["api", "token", "token_file", "ca", "cert", "key"];
 
 /// Finds it.
-pub(crate) fn find(place: &Place) -> Result<Found, Failure> {
+pub(crate) fn find(place: &Endpoint) -> Result<ResolvedEndpoint, Failure> {
     let config = config(place)?;
     let said = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let token = said("VOLVOX_TOKEN").map(|token| token.to_string_lossy().into_owned());
-    let shown = Shown { token, file: said("VOLVOX_TOKEN_FILE").map(PathBuf::from) };
-    combine(place, shown, config, &Machine::ours())
+    let shown = TokenSource { token, file: said("VOLVOX_TOKEN_FILE").map(PathBuf::from) };
+    combine(place, shown, config, &LocalCoordinators::ours())
 }
 
 /// Where coordinators of this machine are.
-struct Machine {
+struct LocalCoordinators {
     /// The data folder of the real one.
     data: PathBuf,
     /// The folder of those of `volvox dev`.
     devs: PathBuf,
 }
 
-impl Machine {
-    fn ours() -> Machine {
-        Machine { data: DATA_DIR.into(), devs: dev::FOLDER.into() }
+impl LocalCoordinators {
+    fn ours() -> LocalCoordinators {
+        LocalCoordinators { data: DATA_DIR.into(), devs: dev::FOLDER.into() }
     }
 
     /// Whom to ask if nobody said whom, with which token.
-    fn guess(&self) -> Result<(Way, Option<String>), Failure> {
+    fn guess(&self) -> Result<(EndpointUrl, Option<String>), Failure> {
         let socket = self.data.join("api.sock");
         if may_open(&socket) {
-            return Ok((Way::Unix(socket), None));
+            return Ok((EndpointUrl::Unix(socket), None));
         }
         let token = || std::fs::read_to_string(self.data.join("admin.token")).ok();
         // A real one, even one that does not answer now, is never mistaken for a trial.
         if socket.try_exists().unwrap_or(true) {
-            return Ok((Way::Url(LOOPBACK.to_owned()), token()));
+            return Ok((EndpointUrl::Url(LOOPBACK.to_owned()), token()));
         }
         let mut devs = dev::running(&self.devs);
         if devs.len() > 1 {
@@ -104,13 +104,13 @@ impl Machine {
         }
         match devs.pop() {
             Some((way, file)) => Ok((way, file.and_then(|it| std::fs::read_to_string(it).ok()))),
-            None => Ok((Way::Url(LOOPBACK.to_owned()), token())),
+            None => Ok((EndpointUrl::Url(LOOPBACK.to_owned()), token())),
         }
     }
 }
 
 /// What says which one is meant.
-fn flags((way, token): &(Way, Option<PathBuf>)) -> String {
+fn flags((way, token): &(EndpointUrl, Option<PathBuf>)) -> String {
     match token {
         Some(token) => format!("--api {way} --token-file {}", token.display()),
         None => format!("--api {way}"),
@@ -119,17 +119,17 @@ fn flags((way, token): &(Way, Option<PathBuf>)) -> String {
 
 /// A token as one of the places has it: itself, or a file with it.
 #[derive(Debug, Default)]
-struct Shown {
+struct TokenSource {
     token: Option<String>,
     file: Option<PathBuf>,
 }
 
 fn combine(
-    place: &Place,
-    environment: Shown,
-    config: Config,
-    machine: &Machine,
-) -> Result<Found, Failure> {
+    place: &Endpoint,
+    environment: TokenSource,
+    config: CliConfig,
+    machine: &LocalCoordinators,
+) -> Result<ResolvedEndpoint, Failure> {
     let asked = place.api.clone().filter(|api| !api.is_empty()).or(config.api);
     let guessed = asked.is_none();
     let (way, guessed_token) = match &asked {
@@ -137,8 +137,8 @@ fn combine(
         None => machine.guess()?,
     };
     // What is said nearer comes first, whichever of the two forms it has there.
-    let flags = Shown { token: place.token.clone(), file: place.token_file.clone() };
-    let file = Shown { token: config.token, file: config.token_file };
+    let flags = TokenSource { token: place.token.clone(), file: place.token_file.clone() };
+    let file = TokenSource { token: config.token, file: config.token_file };
     let mut places = [flags, environment, file].into_iter();
     let shown = places.find(|it| it.token.is_some() || it.file.is_some()).unwrap_or_default();
     let (token, file) = (shown.token, shown.file);
@@ -158,7 +158,7 @@ fn combine(
         (Some(_), None) => return Err(Failure::usage("--cert needs --key too: its private key")),
         (None, Some(_)) => return Err(Failure::usage("--key needs --cert too: its certificate")),
     };
-    if let Way::Url(url) = &way
+    if let EndpointUrl::Url(url) = &way
         && url.starts_with("http://")
         && token.is_some()
         && !is_loopback(url)
@@ -169,7 +169,7 @@ fn combine(
         .hint("use https://, which is what a coordinator speaks off its own machine"));
     }
     let ca = place.ca.clone().or(config.ca);
-    Ok(Found { way, token, ca, certificate, guessed })
+    Ok(ResolvedEndpoint { way, token, ca, certificate, guessed })
 }
 
 /// Whether this user could open the socket: one who cannot is better off with the token.
@@ -187,14 +187,18 @@ fn is_loopback(url: &str) -> bool {
             .is_ok_and(|address| address.is_loopback())
 }
 
-fn way(text: &str) -> Result<Way, Failure> {
+fn way(text: &str) -> Result<EndpointUrl, Failure> {
     let form = || {
         Failure::usage(format!("{text:?} is no address of a coordinator"))
             .hint("http://127.0.0.1:8889, https://HOST:PORT or unix:/PATH is wanted")
     };
     if let Some(path) = text.strip_prefix("unix:") {
         let path = path.strip_prefix("//").unwrap_or(path);
-        return if path.starts_with('/') { Ok(Way::Unix(path.into())) } else { Err(form()) };
+        return if path.starts_with('/') {
+            Ok(EndpointUrl::Unix(path.into()))
+        } else {
+            Err(form())
+        };
     }
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     let rest = rest.map(|rest| rest.trim_end_matches('/')).ok_or_else(form)?;
@@ -202,7 +206,7 @@ fn way(text: &str) -> Result<Way, Failure> {
     if rest.is_empty() || rest.contains(odd) {
         return Err(form());
     }
-    Ok(Way::Url(text.trim_end_matches('/').to_owned()))
+    Ok(EndpointUrl::Url(text.trim_end_matches('/').to_owned()))
 }
 
 /// Reads a small file whose name somebody gave.
@@ -217,22 +221,22 @@ pub(crate) fn read(path: &Path, what: &str) -> Result<String, Failure> {
 }
 
 /// The configuration; the usual file need not be there.
-fn config(place: &Place) -> Result<Config, Failure> {
+fn config(place: &Endpoint) -> Result<CliConfig, Failure> {
     let (path, must_be) = match &place.config {
         Some(path) => (path.clone(), true),
         None => match usual_config() {
             Some(path) => (path, false),
-            None => return Ok(Config::default()),
+            None => return Ok(CliConfig::default()),
         },
     };
     if !must_be && !path.exists() {
-        return Ok(Config::default());
+        return Ok(CliConfig::default());
     }
     parse(&read(&path, "the configuration")?)
         .map_err(|failure| failure.about(&path.display().to_string()))
 }
 
-fn parse(text: &str) -> Result<Config, Failure> {
+fn parse(text: &str) -> Result<CliConfig, Failure> {
     let table: toml::Table =
         text.parse().map_err(|error: toml::de::Error| Failure::usage(error.to_string()))?;
     if let Some(key) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {
@@ -255,27 +259,28 @@ fn usual_config() -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    fn place(api: Option<&str>) -> Place {
-        Place { api: api.map(str::to_owned), ..Place::default() }
+    fn place(api: Option<&str>) -> Endpoint {
+        Endpoint { api: api.map(str::to_owned), ..Endpoint::default() }
     }
 
-    fn nowhere() -> Machine {
+    fn nowhere() -> LocalCoordinators {
         machine(Path::new("/nonexistent"))
     }
 
-    fn machine(folder: &Path) -> Machine {
-        Machine { data: folder.to_owned(), devs: folder.join("devs") }
+    fn machine(folder: &Path) -> LocalCoordinators {
+        LocalCoordinators { data: folder.to_owned(), devs: folder.join("devs") }
     }
 
-    fn guess(folder: &Path) -> Found {
-        combine(&place(None), Shown::default(), Config::default(), &machine(folder)).unwrap()
+    fn guess(folder: &Path) -> ResolvedEndpoint {
+        combine(&place(None), TokenSource::default(), CliConfig::default(), &machine(folder))
+            .unwrap()
     }
 
     #[test]
     fn addresses_are_understood_and_bad_ones_refused() {
-        assert_eq!(way("unix:/run/a.sock").unwrap(), Way::Unix("/run/a.sock".into()));
-        assert_eq!(way("unix:///run/a.sock").unwrap(), Way::Unix("/run/a.sock".into()));
-        assert_eq!(way("https://c:8889/").unwrap(), Way::Url("https://c:8889".into()));
+        assert_eq!(way("unix:/run/a.sock").unwrap(), EndpointUrl::Unix("/run/a.sock".into()));
+        assert_eq!(way("unix:///run/a.sock").unwrap(), EndpointUrl::Unix("/run/a.sock".into()));
+        assert_eq!(way("https://c:8889/").unwrap(), EndpointUrl::Url("https://c:8889".into()));
         for bad in ["", "c:8889", "unix:a.sock", "ftp://c", "http://", "https://c/x", "http://a b"]
         {
             let failure = way(bad).unwrap_err();
@@ -286,25 +291,26 @@ mod tests {
     #[test]
     fn flags_come_before_the_file_and_the_file_before_the_machine() {
         let config = || parse("api = \"http://127.0.0.1:1\"\ntoken = \"of-file\"").unwrap();
-        let found = combine(&place(None), Shown::default(), config(), &nowhere()).unwrap();
-        assert_eq!(found.way, Way::Url("http://127.0.0.1:1".into()));
+        let found = combine(&place(None), TokenSource::default(), config(), &nowhere()).unwrap();
+        assert_eq!(found.way, EndpointUrl::Url("http://127.0.0.1:1".into()));
         assert_eq!((found.token.as_deref(), found.guessed), (Some("of-file"), false));
         let mut given = place(Some("http://localhost:2"));
         given.token = Some("of-flag\n".to_owned());
-        let found = combine(&given, Shown::default(), config(), &nowhere()).unwrap();
-        assert_eq!(found.way, Way::Url("http://localhost:2".into()));
+        let found = combine(&given, TokenSource::default(), config(), &nowhere()).unwrap();
+        assert_eq!(found.way, EndpointUrl::Url("http://localhost:2".into()));
         assert_eq!(found.token.as_deref(), Some("of-flag"));
-        let environment = || Shown { token: Some("of-environment".to_owned()), file: None };
+        let environment = || TokenSource { token: Some("of-environment".to_owned()), file: None };
         let found = combine(&place(None), environment(), config(), &nowhere()).unwrap();
         assert_eq!(found.token.as_deref(), Some("of-environment"));
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         std::fs::write(&file, "of-file-of-flag").unwrap();
-        let given = Place { token_file: Some(file), ..place(None) };
+        let given = Endpoint { token_file: Some(file), ..place(None) };
         let found = combine(&given, environment(), config(), &nowhere()).unwrap();
         assert_eq!(found.token.as_deref(), Some("of-file-of-flag"));
-        let found = combine(&place(None), Shown::default(), Config::default(), &nowhere()).unwrap();
-        assert_eq!((found.way, found.guessed), (Way::Url(LOOPBACK.into()), true));
+        let found = combine(&place(None), TokenSource::default(), CliConfig::default(), &nowhere())
+            .unwrap();
+        assert_eq!((found.way, found.guessed), (EndpointUrl::Url(LOOPBACK.into()), true));
     }
 
     #[test]
@@ -316,11 +322,11 @@ mod tests {
         let socket = folder.path().join("api.sock");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         let found = guess(folder.path());
-        assert_eq!((found.way, found.token), (Way::Unix(socket), None));
+        assert_eq!((found.way, found.token), (EndpointUrl::Unix(socket), None));
         // Somewhere else, the token of this machine is nobody's business.
         let other = place(Some("https://c:1"));
         assert_eq!(
-            combine(&other, Shown::default(), Config::default(), &machine(folder.path()))
+            combine(&other, TokenSource::default(), CliConfig::default(), &machine(folder.path()))
                 .unwrap()
                 .token,
             None
@@ -340,19 +346,23 @@ mod tests {
             (std::os::unix::net::UnixListener::bind(&socket).unwrap(), socket)
         };
         let (_first, socket) = dev("0");
-        assert_eq!(guess(folder.path()).way, Way::Unix(socket));
+        assert_eq!(guess(folder.path()).way, EndpointUrl::Unix(socket));
         let (second, _) = dev("1");
-        let several =
-            combine(&place(None), Shown::default(), Config::default(), &machine(folder.path()))
-                .unwrap_err();
+        let several = combine(
+            &place(None),
+            TokenSource::default(),
+            CliConfig::default(),
+            &machine(folder.path()),
+        )
+        .unwrap_err();
         assert!(several.hint.contains("devs/1/api.sock"), "{several:?}");
-        let lent = (Way::Url("http://127.77.1.1:8889".into()), Some("/x/token".into()));
+        let lent = (EndpointUrl::Url("http://127.77.1.1:8889".into()), Some("/x/token".into()));
         assert_eq!(flags(&lent), "--api http://127.77.1.1:8889 --token-file /x/token");
         drop(second);
         assert!(guess(folder.path()).guessed);
         // A real one that does not answer is still the one that is meant.
         std::fs::write(folder.path().join("api.sock"), "").unwrap();
-        assert_eq!(guess(folder.path()).way, Way::Url(LOOPBACK.into()));
+        assert_eq!(guess(folder.path()).way, EndpointUrl::Url(LOOPBACK.into()));
     }
 
     /// As `volvox dev` prints it beside a real one, and as a person sets it for good.
@@ -362,17 +372,17 @@ mod tests {
         std::fs::write(folder.path().join("api.sock"), "").unwrap();
         let file = folder.path().join("token");
         std::fs::write(&file, "vlx_lent\n").unwrap();
-        let environment = Shown { token: None, file: Some(file.clone()) };
+        let environment = TokenSource { token: None, file: Some(file.clone()) };
         let asked = place(Some("http://127.77.0.1:8889"));
         let machine = machine(folder.path());
-        let found = combine(&asked, environment, Config::default(), &machine).unwrap();
-        assert_eq!(found.way, Way::Url("http://127.77.0.1:8889".into()));
+        let found = combine(&asked, environment, CliConfig::default(), &machine).unwrap();
+        assert_eq!(found.way, EndpointUrl::Url("http://127.77.0.1:8889".into()));
         assert_eq!(found.token.as_deref(), Some("vlx_lent"));
         let config = parse(&format!("token_file = {file:?}")).unwrap();
-        let found = combine(&place(None), Shown::default(), config, &machine).unwrap();
+        let found = combine(&place(None), TokenSource::default(), config, &machine).unwrap();
         assert_eq!(
             (found.way, found.token.as_deref()),
-            (Way::Url(LOOPBACK.into()), Some("vlx_lent"))
+            (EndpointUrl::Url(LOOPBACK.into()), Some("vlx_lent"))
         );
     }
 
@@ -380,19 +390,21 @@ mod tests {
     fn what_is_dangerous_or_half_is_refused() {
         let mut clear = place(Some("http://192.0.2.1:8889"));
         clear.token = Some("t".to_owned());
-        let failure = combine(&clear, Shown::default(), Config::default(), &nowhere()).unwrap_err();
+        let failure =
+            combine(&clear, TokenSource::default(), CliConfig::default(), &nowhere()).unwrap_err();
         assert!(failure.message.contains("in the clear"), "{failure:?}");
         let mut half = place(None);
         half.cert = Some("c.pem".into());
-        let failure = combine(&half, Shown::default(), Config::default(), &nowhere()).unwrap_err();
+        let failure =
+            combine(&half, TokenSource::default(), CliConfig::default(), &nowhere()).unwrap_err();
         assert!(failure.message.contains("--key"), "{failure:?}");
         let mut odd = place(None);
         odd.token = Some("a b".to_owned());
-        assert!(combine(&odd, Shown::default(), Config::default(), &nowhere()).is_err());
+        assert!(combine(&odd, TokenSource::default(), CliConfig::default(), &nowhere()).is_err());
         let mut missing = place(None);
         missing.token_file = Some("/nonexistent".into());
-        let failure =
-            combine(&missing, Shown::default(), Config::default(), &nowhere()).unwrap_err();
+        let failure = combine(&missing, TokenSource::default(), CliConfig::default(), &nowhere())
+            .unwrap_err();
         assert!(failure.message.contains("/nonexistent"), "{failure:?}");
     }
 
