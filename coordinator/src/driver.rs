@@ -59,7 +59,7 @@ impl Subscribers for () {
 }
 
 impl Subscribers for Hub {
-    fn publish(&mut self, commit: u64, events: Vec<Event>, traces: Traces) {
+    fn tell(&mut self, commit: u64, events: Vec<Event>, traces: Traces) {
         self.tell_traced(commit, events, traces);
     }
 

@@ -198,7 +198,7 @@ fn what_cells_ask_has_the_bytes_that_other_releases_know() {
         ShouldStart(true),
         KeepContainer(true),
         Rejected(Rejection::NotFound("a".into())),
-        RetryLater(RetryLater::NotSaved),
+        Later(RetryLater::NotSaved),
     }));
     golden.postcards(variants!(RetryLater { Busy, NotSaved }));
     golden.postcards(variants!(Rejection {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use volvox_agent::container::guid::ContainerGuid;
-use volvox_agent::container::runtime::Standing;
+use volvox_agent::container::runtime::RecoveredState;
 use volvox_agent::core::{Cell as Core, CellInput, Joining, ReplyId, WriteResult, Writes};
 use volvox_agent::executor::logic::{ExecutorSettings, RecoveredContainer, SavedContainer};
 use volvox_agent::executor::workload::Workload;
@@ -222,7 +222,7 @@ impl World {
         drop(cell.machine.advance(now));
         cell.machine.retain(&guids);
         let found = known.into_iter().map(|(guid, (saved, work))| {
-            let nothing = Standing::Dead { exited: BTreeMap::new() };
+            let nothing = RecoveredState::Dead { exited: BTreeMap::new() };
             let standing = cell.machine.standing(&guid).unwrap_or(nothing);
             RecoveredContainer { saved, work, standing }
         });

@@ -10,8 +10,8 @@ use crate::rust_text::{
 /// The crates whose code is installed nowhere. All others are the product.
 const NOT_PRODUCT: [&str; 4] = ["bench", "fuzz", "golden", "tests"];
 
-/// How often a name may be declared before it is counted: two that are never seen together confuse nobody.
-const TWICE: usize = 2;
+/// How many types may have one name: two that are never seen together confuse nobody.
+pub const TWICE: usize = 2;
 
 /// What a file of pure code does not name. `clippy.toml` has the fence; this also sees what has no
 /// function of its own there.
@@ -59,9 +59,16 @@ struct Source<'a> {
     lines: usize,
 }
 
+/// Whether a file has code of the product.
+pub fn is_product(path: &str) -> bool {
+    let krate = path.split_once("/src/").map(|(krate, _)| krate);
+    krate.is_some_and(|krate| !NOT_PRODUCT.contains(&krate))
+        && path.ends_with(".rs")
+        && !is_test_file(path)
+}
+
 fn source<'a>(path: &'a str, text: &str) -> Option<Source<'a>> {
-    let (krate, _) = path.split_once("/src/")?;
-    if NOT_PRODUCT.contains(&krate) || !path.ends_with(".rs") || is_test_file(path) {
+    if !is_product(path) {
         return None;
     }
     let all = code_only(text);

@@ -39,7 +39,7 @@ pub trait Runtime: Send + 'static {
         &mut self,
         known: &BTreeSet<ContainerGuid>,
         outcomes: &OutcomeSender,
-    ) -> Result<BTreeMap<ContainerGuid, Standing>, RuntimeError>;
+    ) -> Result<BTreeMap<ContainerGuid, RecoveredState>, RuntimeError>;
 
     /// Begins to do something. It must not wait: the outcome, if there is one, is told later.
     fn perform(&mut self, container: &ContainerGuid, deed: ContainerOp);
@@ -67,7 +67,7 @@ impl RuntimeError {
 
 /// What the machine has of a container after a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum RecoveredState {
     /// It is there.
     Alive {
         /// The processes that run.

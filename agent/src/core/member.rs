@@ -167,7 +167,7 @@ impl Cell {
         loop {
             self.go_on_testing(now);
             let Some(member) = &mut self.member else { return };
-            let effects = member.rep.go_on(now);
+            let effects = member.rep.poll_outputs(now);
             if effects.is_empty() {
                 return;
             }
@@ -309,7 +309,7 @@ impl Cell {
 
     fn go_on_testing(&mut self, now: Timestamp) {
         let Some((test, _)) = self.member.as_mut().and_then(|it| it.test.as_mut()) else { return };
-        for effect in test.go_on(now) {
+        for effect in test.poll_outputs(now) {
             match effect {
                 self_test::SelfTestOutput::Begin(guid) => self.begin_test(now, guid),
                 self_test::SelfTestOutput::Delete(guid) => {

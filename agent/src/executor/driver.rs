@@ -24,7 +24,7 @@ use super::store::{ContainerRecords, RecordsError};
 use super::workload::Workload;
 use super::write_ahead::WriteAheadGuard;
 use crate::container::guid::ContainerGuid;
-use crate::container::runtime::Standing;
+use crate::container::runtime::RecoveredState;
 use crate::container::runtime::{OutcomeSender, Runtime, RuntimeError};
 
 /// Calls and outcomes that may wait. More calls are refused; more outcomes wait at their source.
@@ -128,7 +128,7 @@ impl ExecutorHandle {
         let guids: BTreeSet<ContainerGuid> = made.map(|(guid, _)| guid.clone()).collect();
         let mut standings = runtime.find(&guids, &outcomes)?;
         let found = known.into_iter().map(|(guid, (saved, work))| {
-            let nothing = Standing::Dead { exited: BTreeMap::new() };
+            let nothing = RecoveredState::Dead { exited: BTreeMap::new() };
             let standing = standings.remove(&guid).unwrap_or(nothing);
             RecoveredContainer { saved, work, standing }
         });

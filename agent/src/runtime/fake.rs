@@ -29,7 +29,7 @@ use crate::container::guid::ContainerGuid;
 use crate::container::network::ContainerNetwork;
 use crate::container::op::{ContainerOp, OpOutcome};
 use crate::container::plan::ContainerPlan;
-use crate::container::runtime::{OutcomeSender, Runtime, RuntimeError, Standing};
+use crate::container::runtime::{OutcomeSender, RecoveredState, Runtime, RuntimeError};
 use crate::container::spec::{LogLine, ProcessSpec};
 use crate::container::step::{
     CheckOutcome, StepEvent, StepId, StepSignal, TransferFailure, Transferred,
@@ -257,7 +257,7 @@ impl FakeMachine {
 
     /// What an agent that starts finds of a container. One whose shim is silent for longer than the agent
     /// waits is ended.
-    pub fn standing(&mut self, guid: &ContainerGuid) -> Option<Standing> {
+    pub fn standing(&mut self, guid: &ContainerGuid) -> Option<RecoveredState> {
         let (now, container) = (self.now, self.containers.get_mut(guid)?);
         if let Some(hangs) = &container.hangs {
             let (mut waiting, mut asked_until) = (Waiting::at_start(), now + PATIENCE);
@@ -281,10 +281,10 @@ impl FakeMachine {
         let container = self.containers.get(guid)?;
         let exited = container.exited.clone();
         if container.dead {
-            return Some(Standing::Dead { exited });
+            return Some(RecoveredState::Dead { exited });
         }
         let running = container.running.keys().copied().collect();
-        Some(Standing::Alive { running, exited })
+        Some(RecoveredState::Alive { running, exited })
     }
 
     /// Whoever was to be told is gone. What happens to containers still happens, and those that are being
@@ -553,7 +553,7 @@ impl Runtime for Fake {
         &mut self,
         known: &BTreeSet<ContainerGuid>,
         outcomes: &OutcomeSender,
-    ) -> Result<BTreeMap<ContainerGuid, Standing>, RuntimeError> {
+    ) -> Result<BTreeMap<ContainerGuid, RecoveredState>, RuntimeError> {
         *self.outcomes.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcomes.clone());
         let mut machine = self.machine();
         machine.forget_agent();

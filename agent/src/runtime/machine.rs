@@ -34,7 +34,7 @@ use crate::container::exit::Exit;
 use crate::container::guid::ContainerGuid;
 use crate::container::network::ContainerNetwork;
 use crate::container::op::{ContainerOp, OpOutcome};
-use crate::container::runtime::{OutcomeSender, Runtime, RuntimeError, Standing};
+use crate::container::runtime::{OutcomeSender, RecoveredState, Runtime, RuntimeError};
 use crate::container::spec::{ContainerSpec, Hierarchy, LogLimits, LogLine};
 use crate::container::step::{
     CheckOutcome, StepEvent, StepId, StepSignal, TransferFailure, Transferred,
@@ -44,7 +44,7 @@ use crate::image::cancel::Cancel;
 use crate::image::fetch::{FetchConfig, Fetcher};
 use crate::image::layers::{LayerHold, LayerStore};
 use crate::image::rootfs::RootfsConfig;
-use crate::shim::wire::Request;
+use crate::shim::wire::ShimRequest;
 
 /// Containers that are made or taken away at a time.
 const MAKING: usize = 8;
@@ -228,7 +228,7 @@ impl Runtime for Machine {
         &mut self,
         known: &BTreeSet<ContainerGuid>,
         outcomes: &OutcomeSender,
-    ) -> Result<BTreeMap<ContainerGuid, Standing>, RuntimeError> {
+    ) -> Result<BTreeMap<ContainerGuid, RecoveredState>, RuntimeError> {
         let _ = self.shared.outcomes.set(outcomes.clone());
         self.listen().map_err(RuntimeError::doing("listen to the shims"))?;
         let names: BTreeSet<String> = known.iter().map(|it| it.as_str().to_owned()).collect();
@@ -278,7 +278,7 @@ impl Runtime for Machine {
             }),
             ContainerOp::Spawn(process) => {
                 let step = StepId(process.id);
-                if !shared.watch().start_process(&guid, step, &Request::Run(*process)) {
+                if !shared.watch().start_process(&guid, step, &ShimRequest::Run(*process)) {
                     let error = "the container's shim was lost".to_owned();
                     // Not from this thread, which empties the queue that it would wait for.
                     self.making.run(move || {
@@ -291,9 +291,9 @@ impl Runtime for Machine {
                     StepSignal::Term => libc::SIGTERM,
                     StepSignal::Kill => libc::SIGKILL,
                 };
-                shared.watch().ask(&guid, &Request::Signal(step.0, signal));
+                shared.watch().ask(&guid, &ShimRequest::Signal(step.0, signal));
             }
-            ContainerOp::ForgetExit(id) => shared.watch().ask(&guid, &Request::Forget(id)),
+            ContainerOp::ForgetExit(id) => shared.watch().ask(&guid, &ShimRequest::Forget(id)),
             ContainerOp::Log(line) => shared.log(&guid, line),
             ContainerOp::Download(step, action) => {
                 self.transfer(guid, step, move |transfers, files, cancel| {
@@ -383,7 +383,7 @@ impl MachineShared {
         &self,
         found: Vec<Found<'_>>,
         attached: &BTreeMap<String, Attached>,
-    ) -> Result<BTreeMap<ContainerGuid, Standing>, ShimError> {
+    ) -> Result<BTreeMap<ContainerGuid, RecoveredState>, ShimError> {
         let standings = pool::side_by_side("find", TAKING_HOLD, found, |it| match it {
             Found::Known(guid) => {
                 let standing = self.attach(guid, attached.get(guid.as_str()))?;
@@ -402,9 +402,9 @@ impl MachineShared {
         &self,
         guid: &ContainerGuid,
         attached: Option<&Attached>,
-    ) -> Result<Standing, ShimError> {
+    ) -> Result<RecoveredState, ShimError> {
         let name = guid.as_str();
-        let dead = || Standing::Dead { exited: self.recorded(guid) };
+        let dead = || RecoveredState::Dead { exited: self.recorded(guid) };
         let Some(spec) = self.shims.spec(name) else { return Ok(dead()) };
         lock(&self.ids).found(spec.first_id);
         let (status, shim) = match self.shims.ask_again(name, Waiting::at_start()) {
@@ -427,7 +427,7 @@ impl MachineShared {
             return Ok(dead());
         }
         let exited = status.exited.into_iter().map(|exit| (exit.id, exit));
-        Ok(Standing::Alive {
+        Ok(RecoveredState::Alive {
             running: status.running.into_iter().collect(),
             exited: exited.collect(),
         })
@@ -536,7 +536,7 @@ impl MachineShared {
     }
 
     fn log(&self, guid: &ContainerGuid, line: LogLine) {
-        self.watch().ask(guid, &Request::Log(line));
+        self.watch().ask(guid, &ShimRequest::Log(line));
     }
 
     /// Removes layers of downloads that no container has mounted any more.

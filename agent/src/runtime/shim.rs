@@ -20,7 +20,7 @@ use crate::kernel::cgroup::Cgroup;
 use crate::kernel::remove::remove_all;
 use crate::kernel::sys;
 use crate::shim::connection::Connection;
-use crate::shim::wire::{EXITS, LOGS, MADE_WITHIN_S, Reply, Request, SOCKET, SPEC, Status};
+use crate::shim::wire::{EXITS, LOGS, MADE_WITHIN_S, SOCKET, SPEC, ShimReply, ShimRequest, Status};
 use crate::shim::{Wants, exits};
 
 /// How long a shim may take to answer. It does little that takes long: destroy, and whatever its disk
@@ -275,7 +275,7 @@ impl Shims {
             handle => handle.map_err(doing(what.clone()))?,
         };
         // While nobody has hung up, the one that listens lives, and the number is its own.
-        shim.connection.receive::<Reply>();
+        shim.connection.receive::<ShimReply>();
         if shim.connection.is_closed() {
             return Ok(());
         }
@@ -326,7 +326,7 @@ pub struct Shim {
     id: String,
     patience: Duration,
     connection: Connection,
-    answers: VecDeque<Reply>,
+    answers: VecDeque<ShimReply>,
     exits: BTreeMap<u32, Exit>,
     shown: VecDeque<Vec<u8>>,
 }
@@ -344,37 +344,37 @@ impl Shim {
 
     /// Runs a process.
     pub fn run(&mut self, spec: ProcessSpec) -> Result<(), ShimError> {
-        self.ask(&Request::Run(spec)).map(drop)
+        self.ask(&ShimRequest::Run(spec)).map(drop)
     }
 
     /// Sends a signal to a process and its group.
     pub fn signal(&mut self, process: u32, signal: i32) -> Result<(), ShimError> {
-        self.ask(&Request::Signal(process, signal)).map(drop)
+        self.ask(&ShimRequest::Signal(process, signal)).map(drop)
     }
 
     /// Adds a line to the container's log.
     pub fn log(&mut self, line: LogLine) -> Result<(), ShimError> {
-        self.ask(&Request::Log(line)).map(drop)
+        self.ask(&ShimRequest::Log(line)).map(drop)
     }
 
     /// Acknowledges the end of a process: the shim and the disk forget it.
     pub fn forget(&mut self, process: u32) -> Result<(), ShimError> {
-        self.ask(&Request::Forget(process))?;
+        self.ask(&ShimRequest::Forget(process))?;
         self.exits.remove(&process);
         Ok(())
     }
 
     /// The container and all its processes.
     pub fn status(&mut self) -> Result<Status, ShimError> {
-        match self.ask(&Request::Status)? {
-            Reply::Status(status) => Ok(status),
+        match self.ask(&ShimRequest::Status)? {
+            ShimReply::Status(status) => Ok(status),
             other => Err(ShimError::Refused(format!("the shim answered {other:?} for its status"))),
         }
     }
 
     /// Kills and cleans up everything. The folder is left for [`Shims::clear`].
     pub fn destroy(mut self) -> Result<(), ShimError> {
-        self.ask(&Request::Destroy).map(drop)
+        self.ask(&ShimRequest::Destroy).map(drop)
     }
 
     /// Waits until a process has ended, for so long.
@@ -396,12 +396,12 @@ impl Shim {
         }
     }
 
-    fn ask(&mut self, request: &Request) -> Result<Reply, ShimError> {
+    fn ask(&mut self, request: &ShimRequest) -> Result<ShimReply, ShimError> {
         self.connection.send(request);
         let deadline = Instant::now() + self.patience;
         loop {
             match self.answers.pop_front() {
-                Some(Reply::Failed(reason)) => return Err(ShimError::Refused(reason)),
+                Some(ShimReply::Failed(reason)) => return Err(ShimError::Refused(reason)),
                 Some(reply) => return Ok(reply),
                 None => {}
             }
@@ -429,12 +429,14 @@ impl Shim {
         let fd = self.connection.as_raw_fd();
         crate::shim::wait_ready(fd, wants, patience).map_err(|error| self.gone(error))?;
         let mut heard = false;
-        for reply in self.connection.receive::<Reply>() {
+        for reply in self.connection.receive::<ShimReply>() {
             heard = true;
             match reply {
-                Reply::Exited(exit) => drop(self.exits.insert(exit.id, exit)),
-                Reply::Output(_, bytes) => self.shown.push_back(bytes),
-                Reply::Done | Reply::Failed(_) | Reply::Status(_) => self.answers.push_back(reply),
+                ShimReply::Exited(exit) => drop(self.exits.insert(exit.id, exit)),
+                ShimReply::Output(_, bytes) => self.shown.push_back(bytes),
+                ShimReply::Done | ShimReply::Failed(_) | ShimReply::Status(_) => {
+                    self.answers.push_back(reply)
+                }
             }
         }
         if !heard && self.connection.is_closed() {
@@ -474,7 +476,7 @@ impl Terminal {
         // Small enough that what is shown is not kept waiting for long.
         const PIECE: usize = 16 << 10;
         for piece in bytes.chunks(PIECE) {
-            self.shim.connection.send(&Request::Input(self.process, piece.to_vec()));
+            self.shim.connection.send(&ShimRequest::Input(self.process, piece.to_vec()));
         }
     }
 
@@ -485,17 +487,17 @@ impl Terminal {
 
     /// Says that no input follows.
     pub fn end_input(&mut self) {
-        self.shim.connection.send(&Request::EndInput(self.process));
+        self.shim.connection.send(&ShimRequest::EndInput(self.process));
     }
 
     /// Says that the terminal has another size now.
     pub fn resize(&mut self, size: TerminalSize) {
-        self.shim.connection.send(&Request::Resize(self.process, size));
+        self.shim.connection.send(&ShimRequest::Resize(self.process, size));
     }
 
     /// Sends a signal to the program and its group. Does not wait for whether it was there.
     pub fn signal(&mut self, signal: i32) {
-        self.shim.connection.send(&Request::Signal(self.process, signal));
+        self.shim.connection.send(&ShimRequest::Signal(self.process, signal));
     }
 
     /// Passes on what waits to be taken, as far as the shim listens.

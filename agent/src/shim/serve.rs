@@ -18,7 +18,7 @@ use super::exits::{Durability, Exits};
 use super::logs::Log;
 use super::output::{ProcessOutput, Source, TerminalTarget};
 use super::terminal::Terminal;
-use super::wire::{EXITS, LOGS, PROCESSES, RUNNING, Reply, Request, SOCKET, SPEC, Status};
+use super::wire::{EXITS, LOGS, PROCESSES, RUNNING, SOCKET, SPEC, ShimReply, ShimRequest, Status};
 use super::{mounts, pipe, process, seccomp};
 use crate::container::exit::{End, Exit};
 use crate::container::spec::{ContainerSpec, OutputTarget, ProcessSpec, is_container_id};
@@ -286,7 +286,7 @@ impl Shim {
         let exit = Exit { id, end, out_of_memory, out_of_disk, at, output };
         // Written down before anybody is told.
         self.exits.record(&exit, outlives);
-        let told = Reply::Exited(exit);
+        let told = ShimReply::Exited(exit);
         for client in &mut self.clients {
             client.connection.send(&told);
         }
@@ -300,7 +300,9 @@ impl Shim {
         let Some(client) = found else { return };
         for _ in 0..TURNS {
             match terminal.read() {
-                Ok(bytes) if !bytes.is_empty() => client.connection.send(&Reply::Output(id, bytes)),
+                Ok(bytes) if !bytes.is_empty() => {
+                    client.connection.send(&ShimReply::Output(id, bytes))
+                }
                 Ok(_) | Err(_) => return,
             }
         }
@@ -319,7 +321,7 @@ impl Shim {
             let client = self.clients.iter_mut().find(|it| it.number == terminal.client);
             match (terminal.read(), client) {
                 (Ok(bytes), Some(client)) if !bytes.is_empty() => {
-                    client.connection.send(&Reply::Output(*id, bytes));
+                    client.connection.send(&ShimReply::Output(*id, bytes));
                 }
                 (Ok(_), _) => {}
                 // Nobody inside has it open any more.
@@ -354,10 +356,10 @@ impl Shim {
             }
             let number = *number;
             connection.flush();
-            for request in connection.receive::<Request>() {
-                let ends = matches!(request, Request::Destroy);
+            for request in connection.receive::<ShimRequest>() {
+                let ends = matches!(request, ShimRequest::Destroy);
                 let reply = self.answer(number, request);
-                destroyed |= ends && reply == Reply::Done;
+                destroyed |= ends && reply == ShimReply::Done;
                 self.clients[nth].connection.send(&reply);
             }
         }
@@ -367,36 +369,36 @@ impl Shim {
         destroyed
     }
 
-    fn answer(&mut self, client: u64, request: Request) -> Reply {
+    fn answer(&mut self, client: u64, request: ShimRequest) -> ShimReply {
         match request {
-            Request::Run(spec) => self.start_process(client, &spec),
-            Request::Signal(id, signal) => self.signal(id, signal),
-            Request::Log(line) => {
+            ShimRequest::Run(spec) => self.start_process(client, &spec),
+            ShimRequest::Signal(id, signal) => self.signal(id, signal),
+            ShimRequest::Log(line) => {
                 self.log.record(wall(), line.stream, &line.source, &line.text);
-                Reply::Done
+                ShimReply::Done
             }
-            Request::Input(id, bytes) => self.terminal(client, id, |it| {
+            ShimRequest::Input(id, bytes) => self.terminal(client, id, |it| {
                 it.input(&bytes);
                 Ok(())
             }),
-            Request::EndInput(id) => self.terminal(client, id, |it| {
+            ShimRequest::EndInput(id) => self.terminal(client, id, |it| {
                 it.end_input();
                 Ok(())
             }),
-            Request::Resize(id, size) => self.terminal(client, id, |it| it.resize(size)),
-            Request::Forget(id) if self.running.contains_key(&id) => {
-                Reply::Failed(format!("process {id} is running"))
+            ShimRequest::Resize(id, size) => self.terminal(client, id, |it| it.resize(size)),
+            ShimRequest::Forget(id) if self.running.contains_key(&id) => {
+                ShimReply::Failed(format!("process {id} is running"))
             }
-            Request::Forget(id) => {
+            ShimRequest::Forget(id) => {
                 self.exits.forget(id);
-                Reply::Done
+                ShimReply::Done
             }
-            Request::Status => Reply::Status(self.status()),
-            Request::Destroy => answer(self.destroy()),
+            ShimRequest::Status => ShimReply::Status(self.status()),
+            ShimRequest::Destroy => answer(self.destroy()),
         }
     }
 
-    fn start_process(&mut self, client: u64, spec: &ProcessSpec) -> Reply {
+    fn start_process(&mut self, client: u64, spec: &ProcessSpec) -> ShimReply {
         let known = self.running.len() + self.exits.kept().len();
         let refusal = if self.init_is_gone {
             Some("the container is gone".to_owned())
@@ -415,7 +417,7 @@ impl Shim {
             None
         };
         if let Some(refusal) = refusal {
-            return Reply::Failed(refusal);
+            return ShimReply::Failed(refusal);
         }
         let oom_kills = self.container.cgroup.oom_kills();
         let outlives = match spec.output {
@@ -436,19 +438,19 @@ impl Shim {
         client: u64,
         id: u32,
         act: impl FnOnce(&mut Terminal) -> io::Result<()>,
-    ) -> Reply {
+    ) -> ShimReply {
         let found = self.running.get_mut(&id).and_then(|it| it.outlet.terminal.as_mut());
         match found {
             Some(terminal) if terminal.client == client => answer(act(terminal)),
-            Some(_) | None => Reply::Failed(format!("no process {id} has a terminal of yours")),
+            Some(_) | None => ShimReply::Failed(format!("no process {id} has a terminal of yours")),
         }
     }
 
-    fn signal(&self, id: u32, signal: i32) -> Reply {
+    fn signal(&self, id: u32, signal: i32) -> ShimReply {
         match self.running.get(&id) {
             // It is our child and not reaped yet, so the number is still its own.
             Some(process) => answer(sys::signal_group(process.pid, signal)),
-            None => Reply::Failed(format!("no process {id} is running")),
+            None => ShimReply::Failed(format!("no process {id} is running")),
         }
     }
 
@@ -484,10 +486,10 @@ impl Shim {
     }
 }
 
-fn answer(done: io::Result<()>) -> Reply {
+fn answer(done: io::Result<()>) -> ShimReply {
     match done {
-        Ok(()) => Reply::Done,
-        Err(error) => Reply::Failed(error.to_string()),
+        Ok(()) => ShimReply::Done,
+        Err(error) => ShimReply::Failed(error.to_string()),
     }
 }
 

@@ -4,11 +4,11 @@
 //! over the unix socket in the same folder, each a length and postcard bytes.
 //!
 //! On each connection the answers come in the order of the requests, one for each. So an agent may
-//! send without waiting. [`Reply::Exited`] and [`Reply::Output`] are no answers and may come between
+//! send without waiting. [`ShimReply::Exited`] and [`ShimReply::Output`] are no answers and may come between
 //! any two; the output of a terminal always comes before the end of its process.
 //!
 //! The end of a process is told to every connection and kept, in memory and on disk, until an agent
-//! says [`Request::Forget`]. So an agent that comes back learns all from [`Request::Status`], and one
+//! says [`ShimRequest::Forget`]. So an agent that comes back learns all from [`ShimRequest::Status`], and one
 //! that acknowledges what it has taken in lets neither grow. One that never does is refused further
 //! processes at [`PROCESSES`].
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -46,7 +46,7 @@ pub const MADE_WITHIN_S: &str = "VOLVOX_MADE_WITHIN_S";
 
 /// What the agent asks of a shim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request {
+pub enum ShimRequest {
     /// Run this process.
     Run(ProcessSpec),
     /// Send a signal to a process and to the group that it leads.
@@ -72,7 +72,7 @@ pub enum Request {
 
 /// What a shim answers, and what it says by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Reply {
+pub enum ShimReply {
     /// It was done.
     Done,
     /// It could not be done.
@@ -146,7 +146,7 @@ mod golden {
             exited: vec![exit.clone()],
             notes: vec!["n".into()],
         };
-        golden.postcards(variants!(Request {
+        golden.postcards(variants!(ShimRequest {
             Run(process),
             Signal(1, 15),
             Log(line),
@@ -157,12 +157,12 @@ mod golden {
             Status,
             Destroy,
         }));
-        golden.postcards(variants!(Reply {
+        golden.postcards(variants!(ShimReply {
             Done,
             Failed("f".into()),
             Status(status),
             Exited(exit),
-            OutputTarget(1, vec![2]),
+            Output(1, vec![2]),
         }));
         golden.postcards(variants!(OutputTarget { Log, Discard, Capture }));
         golden.postcards(variants!(LogStream { Out, Err }));

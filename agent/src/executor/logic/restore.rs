@@ -1,6 +1,6 @@
 //! The depot after a restart of the agent: what was written down, held against what is there.
 
-use crate::container::runtime::Standing;
+use crate::container::runtime::RecoveredState;
 use crate::container::step::StepEvent;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,7 +50,7 @@ pub struct RecoveredContainer {
     /// What it was to do, if it had been told.
     pub work: Option<Workload>,
     /// What the machine has of it.
-    pub standing: Standing,
+    pub standing: RecoveredState,
 }
 
 impl Executor {
@@ -85,7 +85,7 @@ impl Executor {
         (depot, effects)
     }
 
-    fn recover(&mut self, turn: &mut Txn, guid: &ContainerGuid, standing: Standing) {
+    fn recover(&mut self, turn: &mut Txn, guid: &ContainerGuid, standing: RecoveredState) {
         let Some((state, deletion)) =
             self.registry.container(guid).map(|it| (it.state, it.deletion))
         else {
@@ -121,7 +121,7 @@ impl Executor {
         let _ = self.tell(turn, container_store::StoreInput::Completed(guid.clone(), result));
     }
 
-    fn reattach(&mut self, turn: &mut Txn, guid: &ContainerGuid, standing: Standing) {
+    fn reattach(&mut self, turn: &mut Txn, guid: &ContainerGuid, standing: RecoveredState) {
         let Some(held) = self.held.get(guid) else { return };
         let Some(tree) = &held.tree else { return };
         if held.finished.is_some() {
@@ -132,8 +132,8 @@ impl Executor {
         let processes: Vec<_> = tree.processes().collect();
         self.apply_steps(turn, guid, again);
         let (running, exited, is_alive) = match standing {
-            Standing::Alive { running, exited } => (running, exited, true),
-            Standing::Dead { exited } => (BTreeSet::new(), exited, false),
+            RecoveredState::Alive { running, exited } => (running, exited, true),
+            RecoveredState::Dead { exited } => (BTreeSet::new(), exited, false),
         };
         if is_alive {
             // Written down as taken in, or a person's, who has gone.

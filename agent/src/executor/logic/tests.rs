@@ -3,7 +3,7 @@
 mod golden;
 mod random;
 
-use crate::container::runtime::Standing;
+use crate::container::runtime::RecoveredState;
 use std::sync::Arc;
 
 use volvox_protocol::action::{Action, RunAction};
@@ -104,7 +104,7 @@ impl Agent {
             standing: self
                 .machine
                 .standing(guid)
-                .unwrap_or(Standing::Dead { exited: BTreeMap::new() }),
+                .unwrap_or(RecoveredState::Dead { exited: BTreeMap::new() }),
         });
         let (depot, effects) = Executor::restore(self.now, settings(), found.collect());
         self.depot = depot;

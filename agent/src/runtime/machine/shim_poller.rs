@@ -16,7 +16,7 @@ use super::ShimTimeouts;
 use crate::container::guid::ContainerGuid;
 use crate::container::step::{StepEvent, StepId};
 use crate::shim::connection::Connection;
-use crate::shim::wire::{Reply, Request};
+use crate::shim::wire::{ShimReply, ShimRequest};
 
 /// Conversations that are looked at in one go.
 const EVENTS: usize = 256;
@@ -128,17 +128,17 @@ impl ShimPoller {
         &self,
         guid: &ContainerGuid,
         step: StepId,
-        request: &Request,
+        request: &ShimRequest,
     ) -> bool {
         self.send(guid, Asked::Start(step), request)
     }
 
     /// Asks for something whose answer does not matter.
-    pub(crate) fn ask(&self, guid: &ContainerGuid, request: &Request) {
+    pub(crate) fn ask(&self, guid: &ContainerGuid, request: &ShimRequest) {
         self.send(guid, Asked::Other, request);
     }
 
-    fn send(&self, guid: &ContainerGuid, asked: Asked, request: &Request) -> bool {
+    fn send(&self, guid: &ContainerGuid, asked: Asked, request: &ShimRequest) -> bool {
         let mut state = lock(&self.0.state);
         let Some(token) = state.of.get(guid).copied() else {
             debug!(container = %guid, ?asked, "no shim to ask");
@@ -205,7 +205,7 @@ impl ShimPoller {
             if is_silent(talk) {
                 silent.push(*token);
             } else if talk.asked.is_empty() && long_since(talk.heard_at, quiet_for) {
-                talk.ask(Asked::Other, &Request::Status);
+                talk.ask(Asked::Other, &ShimRequest::Status);
                 self.renew(*token, talk);
             }
         }
@@ -234,15 +234,15 @@ impl ShimPoller {
         let Some(talk) = state.talks.get_mut(&token) else { return Vec::new() };
         talk.connection.flush();
         let mut heard = Vec::new();
-        for reply in talk.connection.receive::<Reply>() {
+        for reply in talk.connection.receive::<ShimReply>() {
             talk.heard_at = Instant::now();
             talk.waits_since = talk.waits_since.map(|_| talk.heard_at);
             match reply {
-                Reply::Exited(exit) => {
+                ShimReply::Exited(exit) => {
                     heard.push(ShimEvent::Step(talk.guid.clone(), StepEvent::ProcessExited(exit)));
                 }
-                Reply::Output(..) => {}
-                Reply::Done | Reply::Failed(_) | Reply::Status(_) => {
+                ShimReply::Output(..) => {}
+                ShimReply::Done | ShimReply::Failed(_) | ShimReply::Status(_) => {
                     heard.extend(answered(talk, reply));
                 }
             }
@@ -258,7 +258,7 @@ impl ShimPoller {
 }
 
 impl ShimConnection {
-    fn ask(&mut self, asked: Asked, request: &Request) {
+    fn ask(&mut self, asked: Asked, request: &ShimRequest) {
         self.asked.push_back(asked);
         self.waits_since.get_or_insert_with(Instant::now);
         self.connection.send(request);
@@ -274,23 +274,25 @@ impl ShimConnection {
     }
 }
 
-fn answered(talk: &mut ShimConnection, reply: Reply) -> Option<ShimEvent> {
+fn answered(talk: &mut ShimConnection, reply: ShimReply) -> Option<ShimEvent> {
     let guid = talk.guid.clone();
     let asked = talk.asked.pop_front()?;
     if talk.asked.is_empty() {
         talk.waits_since = None;
     }
     match (asked, reply) {
-        (Asked::Start(step), Reply::Done) => {
+        (Asked::Start(step), ShimReply::Done) => {
             Some(ShimEvent::Step(guid, StepEvent::ProcessStarted(step)))
         }
-        (Asked::Start(step), Reply::Failed(error)) => {
+        (Asked::Start(step), ShimReply::Failed(error)) => {
             Some(ShimEvent::Step(guid, StepEvent::SpawnFailed { step, error }))
         }
-        (Asked::Start(_), Reply::Status(_) | Reply::Exited(_) | Reply::Output(..)) => None,
+        (Asked::Start(_), ShimReply::Status(_) | ShimReply::Exited(_) | ShimReply::Output(..)) => {
+            None
+        }
         // A signal to what has ended meanwhile is refused, as it should be.
         (Asked::Other, reply) => {
-            if let Reply::Failed(reason) = reply {
+            if let ShimReply::Failed(reason) = reply {
                 debug!(container = %guid, reason, "the shim said no");
             }
             None
