@@ -8,6 +8,8 @@
 
 #[path = "tidy/layers.rs"]
 mod layers;
+#[path = "tidy/names.rs"]
+mod names;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,8 +17,7 @@ use std::{
     path::Path,
 };
 
-use volvox_tests::house::{TWICE, is_product};
-use volvox_tests::rust_text::{code_only, is_test_file, is_word, types, without_tests, words};
+use volvox_tests::rust_text::{code_only, is_test_file, is_word, without_tests, words};
 
 /// The lints that make the fence; their lists stand in `clippy.toml`. A pure file has, below its
 /// header: `#![deny(clippy::disallowed_methods, clippy::disallowed_types)]`.
@@ -100,21 +101,6 @@ const MAX_LINES: usize = 800;
 /// Files that may be longer than [`MAX_LINES`], and why.
 const MAY_BE_LONG: [(&str, &str); 0] = [];
 
-/// Names that say neither whose a type is nor what it holds.
-const SAY_NOTHING: [&str; 16] = [
-    "State", "Verdict", "Outcome", "Effect", "Input", "Settings", "Config", "Kind", "Known",
-    "Held", "Heard", "Told", "Shown", "Place", "Entry", "Line",
-];
-
-/// Types with a name of [`SAY_NOTHING`] that are to vanish, where they stand.
-const VANISHING: [(&str, &str); 5] = [
-    ("coordinator/src/auction/driver.rs", "Input"),
-    ("coordinator/src/bbs/command.rs", "Verdict"),
-    ("coordinator/src/callback/driver.rs", "Heard"),
-    ("coordinator/src/cells/logic.rs", "Told"),
-    ("coordinator/src/cells/loss.rs", "Told"),
-];
-
 /// Text that ties the tree to one machine or one mirror. In two pieces, so as not to find itself.
 const MACHINE_BOUND: [&str; 8] = [
     concat!("/wo", "rk/"),
@@ -149,8 +135,8 @@ const RULES: [(Rule, &str); 13] = [
     (headers, "begin the file with `//!`: what it is, what it is not, who calls it"),
     (lengths, "split by what is decided, or keep MAY_BE_LONG true, with the reason"),
     (links, "mend the link, or the heading it names"),
-    (names_that_say_nothing, "call the type by what it is and whose (see SAY_NOTHING)"),
-    (names_of_many, "call each by whose it is, so that a reader knows one from the other"),
+    (names::names_that_say_nothing, "call the type by what it is and whose (see SAY_NOTHING)"),
+    (names::names_of_many, "call each by whose it is, so that a reader knows one from the other"),
 ];
 
 /// One file of the tree. What is not UTF-8 is here with no text: links may point at it.
@@ -393,39 +379,6 @@ fn links(files: &[File]) -> Vec<String> {
         }
     }
     findings
-}
-
-/// The types of the product, with their files and where their names stand.
-fn product_types(files: &[File]) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    for file in files.iter().filter(|file| is_product(&file.path)) {
-        let code = code_only(&file.text);
-        let own = types(without_tests(&code));
-        found.extend(
-            own.into_iter().map(|(at, name)| (name.to_owned(), place(&file.path, &code, at))),
-        );
-    }
-    found
-}
-
-fn names_that_say_nothing(files: &[File]) -> Vec<String> {
-    let vanishes = |name: &str, place: &str| {
-        VANISHING.iter().any(|(path, known)| *known == name && place.starts_with(path))
-    };
-    product_types(files)
-        .into_iter()
-        .filter(|(name, place)| SAY_NOTHING.contains(&name.as_str()) && !vanishes(name, place))
-        .map(|(name, place)| place + &name)
-        .collect()
-}
-
-fn names_of_many(files: &[File]) -> Vec<String> {
-    let mut by_name: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (name, place) in product_types(files) {
-        by_name.entry(name).or_default().push(place);
-    }
-    by_name.retain(|_, places| places.len() > TWICE);
-    by_name.into_iter().map(|(name, places)| format!("{name}: {}", places.concat())).collect()
 }
 
 /// How a finding begins: the file and the line.
@@ -767,41 +720,5 @@ fn a_dead_link_is_seen() {
             &[("docs/b.md", "[b](a.md)"), ("a.md", "")],
             &[("a.md", "[b](#nowhere)\n# Here")],
         ],
-    );
-}
-
-#[test]
-fn a_type_that_says_nothing_is_seen() {
-    let state = "pub(crate) struct State;";
-    let tests = format!("#[cfg(test)]\nmod tests {{ {state} }}");
-    check(
-        names_that_say_nothing,
-        &[
-            &[(
-                "agent/src/a.rs",
-                "struct PoolState; // struct State\nimpl T {\n    type Input = u8;\n}",
-            )],
-            &[
-                ("agent/src/a.rs", &tests),
-                ("agent/src/a/tests.rs", state),
-                ("bench/src/a.rs", state),
-            ],
-            &[(VANISHING[0].0, &format!("enum {} {{}}", VANISHING[0].1))],
-        ],
-        &[
-            &[("agent/src/a.rs", state)],
-            &[("cli/src/a.rs", "type Input<'a> = &'a str;")],
-            &[("protocol/src/a.rs", "record! {\n    pub struct Entry {}\n}")],
-        ],
-    );
-}
-
-#[test]
-fn a_name_of_many_types_is_seen() {
-    let (a, b) = (("agent/src/a.rs", "struct Link;"), ("mesh/src/a.rs", "trait Link {}"));
-    check(
-        names_of_many,
-        &[&[a, b], &[a, b, ("tests/src/a.rs", "struct Link;")]],
-        &[&[a, b, ("cli/src/a.rs", "enum Link {}")], &[a, b, ("mesh/src/b.rs", "type Link = u8;")]],
     );
 }
