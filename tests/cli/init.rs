@@ -119,7 +119,7 @@ fn mistakes_of_init_are_told_with_the_way_out() {
     for (words, told) in [
         (&["--uses", "0"][..], "a line that nobody may use"),
         (&["--address", "nowhere"], "nowhere"),
-        (&["--expires", "soon"], "such as 30d"),
+        (&["--expires", "soon"], "such as 90s or 30d"),
     ] {
         let said = init(&program, folder.path(), words);
         assert_eq!(said.code, 2, "{said:?}");

@@ -9,7 +9,7 @@ const LONGEST_MS: u64 = 315_360_000_000;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpanError {
     /// It is no number with a unit.
-    #[error("{0:?}: a number with ms, s, m, h or d is wanted, such as 90s")]
+    #[error("{0:?}: a number with ms, s, m, h or d is wanted, such as 90s or 30d")]
     Form(String),
     /// It is longer than ten years.
     #[error("{0:?}: ten years are the most")]
